@@ -4,7 +4,7 @@
 
 Synthetic fleets of two kinds of drivers, who accelerate and brake less and more hard than usual and
 want to go 8 % slower and faster, beside fleets of the usual drivers, whose habits vary without
-groups; and VED. Writes results/driving_styles.json and the table of docs/styles.md.
+groups; and VED. Writes results/driving_styles.json and the table of the example's README.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from fedwatt.windows import DataSettings, Fleet, build_fleet
 
 ROOT: Final = Path(__file__).parents[1]
 RECORD: Final = ROOT / "results" / "driving_styles.json"
-PAGE: Final = ROOT / "docs" / "styles.md"
+PAGE: Final = ROOT / "examples" / "driving_styles" / "README.md"
 SIZES: Final = (20, 60)
 FLEETS: Final = (0, 1, 2, 3, 4)
 EFFORTS: Final = {

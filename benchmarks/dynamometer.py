@@ -27,13 +27,16 @@ import polars as pl
 
 from benchmarks.marked import write_blocks
 from fedwatt.files import write_text
-from fedwatt.synthetic.energy import (
+from fedwatt.synthetic.vehicle import (
+    CLASSES,
+    DRIVER_KG,
     GRAVITY_MPS2,
+    Drivetrain,
+    VehicleParameters,
     air_density,
     traction_power_w,
     wheel_power_w,
 )
-from fedwatt.synthetic.vehicle import CLASSES, DRIVER_KG, Drivetrain, VehicleParameters
 from fedwatt.telemetry.trip import FloatArray
 
 ROOT = Path(__file__).resolve().parents[1]

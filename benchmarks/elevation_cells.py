@@ -59,7 +59,7 @@ class Task:
 # ---------------------------------------------------------------------------- the fleet
 @lru_cache(maxsize=1)
 def vehicles_of(folder: Path) -> tuple[Vehicle, ...]:
-    """The 12 vehicles, from a fleet's folder or VED's own."""
+    """Return the 12 vehicles from a fleet's folder or from the files of VED."""
     if (folder / "fleet.json").exists():
         found: Iterable[Vehicle] = read_fleet(folder)
     else:
@@ -82,7 +82,7 @@ def balanced_choice(seed: int, vehicle: str, windows: int) -> np.ndarray:
 
 
 def balanced(fleet: Fleet, seed: int, held_out: str = "") -> Fleet:
-    """The fleet with the same number of test windows for every vehicle."""
+    """Return the fleet with the same number of test windows for every vehicle."""
     clients = []
     for client in fleet.clients:
         chosen = balanced_choice(seed, client.name, len(client.ends["test"]))
@@ -197,7 +197,7 @@ def _done(task: Task) -> Rows:
 
 
 def parser(description: str | None, record: Path) -> argparse.ArgumentParser:
-    """The options that all elevation benchmarks share."""
+    """Return the options that all elevation benchmarks share."""
     options = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -78,7 +78,7 @@ def frozen(positions: Positions, rng: np.random.Generator) -> Positions:
 
 
 def jumps(positions: Positions, rng: np.random.Generator) -> Positions:
-    """A jump of about a kilometre every two minutes, each back after up to ten seconds."""
+    """Return position jumps of about a kilometre every two minutes, each up to ten seconds long."""
     jumped = positions.copy()
     for at in rng.integers(0, positions.shape[1], positions.shape[1] // 120 + 1):
         jumped[:, at : at + int(rng.integers(1, 10))] += rng.normal(0, 0.01, (2, 1))
@@ -100,7 +100,7 @@ def tunnels(positions: Positions, rng: np.random.Generator) -> Positions:
 
 
 def wandering(positions: Positions, rng: np.random.Generator) -> Positions:
-    """An error of 30 m each way that takes half a minute to become another."""
+    """Return a slow position error of 30 m with a correlation time of half a minute."""
     stay = np.exp(-1 / 30)
     error = rng.normal(0, 30, positions.shape)
     for second in range(1, error.shape[1]):

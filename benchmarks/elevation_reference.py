@@ -48,7 +48,7 @@ from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 from fedwatt.windows import Client, build_fleet
 from fedwatt.windows.client import split_of_trips
 from fedwatt.windows.features import physics_features, trip_features
-from fedwatt.windows.ridge import ridge
+from fedwatt.windows.scaling import ridge
 from fedwatt.windows.splits import window_means
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "elevation_reference.json"
@@ -78,7 +78,7 @@ def map_rises(folder: Path, posts: Path) -> dict[tuple[str, str], FloatArray]:
 
 @lru_cache(maxsize=2)
 def fields(folder: Path, seed: int, whole: bool) -> Learned:
-    """What the training trips of a split taught."""
+    """Return the elevation map learned from the training trips of a split."""
     return learn(vehicles_of(folder), WHOLE if whole else FIXED, data_settings(seed))
 
 
@@ -94,7 +94,7 @@ def rises(folder: Path, posts: Path, seed: int, kind: str, vehicle: Vehicle) -> 
 
 
 def smoothed(rise: FloatArray) -> FloatArray:
-    """The mean of the seconds around each."""
+    """Return the centred moving mean of each second."""
     total = np.convolve(rise, np.ones(SMOOTHED_S), mode="same")
     return np.asarray(total / np.convolve(np.ones(len(rise)), np.ones(SMOOTHED_S), mode="same"))
 
@@ -120,7 +120,7 @@ class Windows:
         self.seed = seed
 
     def of(self, split: str, stride: int = 1) -> list[tuple[int, IntArray]]:
-        """Number of each trip of a split, and the ends of its windows."""
+        """Return number of each trip of a split, and the ends of its windows."""
         there = enumerate(zip(self.trips, self.ends, strict=True))
         return [(n, e[::stride]) for n, (t, e) in there if self.split_of[t.name] == split]
 
@@ -225,7 +225,7 @@ def tasks(folder: Path, posts: Path, seeds: Sequence[int], device: str) -> Itera
 
 
 def nodes(folder: Path, posts: Path) -> dict[str, Any]:
-    """The field of all training trips of split 1 against the posts, k = 1 and k = 3."""
+    """Compare the map of all training trips of split 1 with the posts, for k = 1 and k = 3."""
     elevation = read_terrain_model([posts])
     found = {}
     for k in (1, 3):

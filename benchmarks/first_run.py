@@ -88,7 +88,7 @@ def outdated(readme: str, record: dict[str, Any]) -> bool:
 
 def drawn(folder: Path) -> bytes:
     """Return the report's first figure."""
-    from fedwatt.report.figures.models import stages_figure
+    from fedwatt.report.figures.results import stages_figure
     from fedwatt.report.load import load_run
     from fedwatt.report.page import saved
 

@@ -47,14 +47,14 @@ def measure_point(axis: str, value: int, rounds: int) -> dict[str, Any]:
     from fedwatt.federation import Federation, Training
     from fedwatt.methods import get
     from fedwatt.models import get_model
-    from fedwatt.synthetic.sketch import sketched_fleet
+    from fedwatt.synthetic.sketch import SketchedVehicles
 
     torch.set_num_threads(1)
     size = USUAL | {axis: value}
     if axis == "width":
         size["participants"] = 10  # a round of 10⁷ weights holds several copies of each model
     size["participants"] = min(size["participants"], size["vehicles"])
-    fleet = sketched_fleet(size["vehicles"], trips=size["trips"])
+    fleet = SketchedVehicles(size["vehicles"], 0, size["trips"]).lazy_fleet()
     model = get_model("mlp", window=60, features=8, hidden=(size["width"], 32))
     training = Training(
         rounds=10**6,

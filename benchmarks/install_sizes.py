@@ -57,7 +57,7 @@ def first_command() -> list[str]:
 
 
 def installed(wheel: Path, extra: str, folder: Path) -> dict[str, Any]:
-    """A clean environment with the wheel and one extra, and what it takes."""
+    """Install the wheel with one extra in a clean environment and return its size."""
     venv.create(folder, with_pip=True)
     packages = next((folder / "lib").glob("python*/site-packages"))
     before = megabytes(packages)
@@ -95,7 +95,7 @@ def measured() -> dict[str, Any]:
 
 
 def table(record: dict[str, Any]) -> str:
-    """The record as README shows it."""
+    """Return the record as README shows it."""
     lines = ["| `pip install` | for | installed | torch |", "|---|---|--:|---|"]
     for extra, installation in record["installed"].items():
         what = f"'fedwatt[{extra}]'" if extra else "fedwatt"

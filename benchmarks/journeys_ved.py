@@ -39,7 +39,6 @@ from benchmarks.journeys_networks import (
 from benchmarks.journeys_tables import write_tables
 from fedwatt.edge.trips import ZERO_AT_REST
 from fedwatt.files import write_text
-from fedwatt.journeys.balance import trip_means, trip_numbers
 from fedwatt.journeys.filter import TripPrior, coldness, in_trip
 from fedwatt.journeys.intervals import (
     KINDS,
@@ -54,7 +53,14 @@ from fedwatt.journeys.intervals import (
 )
 from fedwatt.journeys.memory import PastTrip, remembered_offset
 from fedwatt.journeys.mixture import WEIGHTS, Mixture, chosen_mixture
-from fedwatt.journeys.ridge import fleet_ridge, mixed_ridge, series_features, window_features
+from fedwatt.journeys.ridge import (
+    fleet_ridge,
+    mixed_ridge,
+    series_features,
+    trip_means,
+    trip_numbers,
+    window_features,
+)
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.models import get_model
 from fedwatt.telemetry import Trip, Vehicle
@@ -258,7 +264,7 @@ def past_trips(
         number = trip_numbers(client.ends[split], client.window)
         means = trip_means(residual, number)
         for trip, mean in zip(trips, means, strict=True):
-            end_s = trip.start_time_s + trip.seconds * trip.interval_s
+            end_s = trip.start_time_s + trip.seconds
             cold = coldness(float(np.median(trip.channels["ambient_c"])))
             windows = trip.seconds / client.window
             past.append(PastTrip(trip.start_time_s, end_s, cold, float(mean), windows))

@@ -87,7 +87,7 @@ def backbone_subjects(backbones: Sequence[str] = BACKBONES) -> list[Subject]:
 
 
 def method_subjects(methods: Sequence[str] = tuple(METHODS)) -> list[Subject]:
-    """An MLP of every method after a round on a few synthetic vehicles."""
+    """Train an MLP by every method for a round on a few synthetic vehicles."""
     fleet = synthetic_fleet(vehicles=3, trips=6)
     model = get_model("mlp", window=WINDOW, features=len(FEATURES))
     training = Training(rounds=1, steps=2, participation=1.0)
@@ -99,7 +99,7 @@ def method_subjects(methods: Sequence[str] = tuple(METHODS)) -> list[Subject]:
 
 
 def subject(label: str, model: Model, weights: Tensor) -> Subject:
-    """A model of `weights` [D] in PyTorch and as an exported file."""
+    """Return a model of `weights` [D] in PyTorch and as an exported file."""
     backbone = type(model).__name__.lower()
     parts = {name: part.numpy() for name, part in model.layout.split(weights).items()}
     card = ModelCard(

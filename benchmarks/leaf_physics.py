@@ -72,7 +72,7 @@ def trip_energy_wh(vehicle: VehicleParameters, channels: Channels) -> float:
 
 
 def with_factors(vehicle: VehicleParameters, factors: FloatArray) -> VehicleParameters:
-    """The vehicle with each of `FITTED` multiplied by its factor, [3]."""
+    """Return the vehicle with each of `FITTED` multiplied by its factor, [3]."""
     auxiliary, rolling, losses = (float(factor) for factor in factors)
     drivetrain = vehicle.drivetrain
     return replace(
@@ -89,7 +89,7 @@ def with_factors(vehicle: VehicleParameters, factors: FloatArray) -> VehiclePara
 
 
 def calibrated(vehicle: VehicleParameters, trips: Sequence[Channels]) -> VehicleParameters:
-    """The vehicle that comes closest to the trips' measured `energy_wh` in relative terms.
+    """Fit the vehicle to the trips' measured `energy_wh` by relative error.
 
     Gauss-Newton on the logarithms of the factors, reweighted toward least absolute error.
     """

@@ -8,7 +8,7 @@ r"""Measure what federating gains over local-only vehicles on VED, with and with
 
 The first two commands import the fleet without and with SRTM elevation. The third trains, and skips
 splits that are there already. The last writes results/local_baselines.json, the tables of
-docs/accuracy.md and the sentence of README.md. Every split divides the trips anew and has its own
+docs/accuracy.md and of README.md. Every split divides the trips anew and has its own
 seed.
 """
 
@@ -252,27 +252,30 @@ def _interval(bounds: Mapping[str, float], digits: int) -> str:
     return f"{_signed(bounds['low'], digits)} to {_signed(bounds['high'], digits)}"
 
 
-def sentence(record: Mapping[str, Any]) -> str:
-    """Return README's sentence on the gain of federating."""
+ELEVATION_SOURCES: Final = {
+    "over own map": "its own map",
+    "over SRTM": "NASA's survey",
+    "over own map or SRTM": "the better of these",
+    "without elevation": "none, nor has the fleet",
+}
+"""Comparison → the elevation that a car has when it trains alone."""
+
+
+def gain_table(record: Mapping[str, Any]) -> str:
+    """Return README's table of the gain of federating."""
     gains = record["gains"]
-    names = ("over own map", "over SRTM", "over own map or SRTM", "without elevation")
-    own_map, srtm, better, without = (gains[name] for name in names)
-
-    def saved(gain: Mapping[str, Any]) -> str:
-        intervals = "; ".join(
-            f"{_signed(gain[over]['low'], 1)}, {_signed(gain[over]['high'], 1)}"
-            for over in ("over vehicles", "over splits")
+    vehicles = gains["over own map"]["vehicles"]
+    heading = f"alone | federated | saved [95 %, {vehicles} cars]"
+    lines = [f"| elevation of a car that trains alone | {heading} |", "|---|--:|--:|---|"]
+    for name, source in ELEVATION_SOURCES.items():
+        gain = gains[name]
+        saved = gain["over vehicles"]
+        interval = f"{_signed(saved['low'], 1)}, {_signed(saved['high'], 1)}"
+        lines.append(
+            f"| {source} | {gain['local']:.1f} Wh | {gain['federated']:.1f} Wh | "
+            f"{_signed(saved['mean'], 1)} Wh [{interval}] |"
         )
-        return f"{_signed(gain['over vehicles']['mean'], 1)} Wh [{intervals}]"
-
-    return (
-        f"The federated, personalised model is off by **{own_map['federated']:.1f} Wh** per minute "
-        "(speed and climate power known); local training with its own map by "
-        f"{saved(own_map)} more, with NASA's SRTM map by {saved(srtm)}, with the better of both by "
-        f"{saved(better)}, and without elevation federating gains {saved(without)} "
-        f"[95 % over {own_map['vehicles']} cars; over {own_map['splits']} splits; "
-        "[how](docs/accuracy.md#gain-of-federating)]."
-    )
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -288,7 +291,7 @@ def main() -> None:
         record = recorded(options.runs)
         options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         write_blocks(PAGE, tables(record))
-        write_blocks(Path("README.md"), {"what federating gains": sentence(record)})
+        write_blocks(Path("README.md"), {"what federating gains": gain_table(record)})
         return
     options.runs.mkdir(parents=True, exist_ok=True)
     for split in range(SPLITS):

@@ -35,7 +35,7 @@ GEMM_FLOPS = 4 * 2 * GEMM_SIZE**3
 
 
 def gemm() -> Callable[[], None]:
-    """A function that does `GEMM_FLOPS` operations in square float32 products."""
+    """Return a function that does `GEMM_FLOPS` operations in square float32 products."""
     a = torch.randn(GEMM_SIZE, GEMM_SIZE)
     b = torch.randn(GEMM_SIZE, GEMM_SIZE)
     out = torch.empty_like(a)

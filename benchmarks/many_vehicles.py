@@ -45,9 +45,9 @@ from fedwatt.deploy.plan.plan import make_plan
 from fedwatt.deploy.plan.store import KeyStore
 from fedwatt.deploy.server.events import FILE as EVENTS
 from fedwatt.deploy.server.requests import FAILED, LATE, REJECTED
+from fedwatt.deploy.transport import SWITCH
 from fedwatt.deploy.transport.control import Control
 from fedwatt.deploy.transport.processes import Flower
-from fedwatt.deploy.transport.version import SWITCH
 from fedwatt.errors import RunError
 from fedwatt.files import read_rows, write_text
 from fedwatt.runs.config import from_toml

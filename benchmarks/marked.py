@@ -26,7 +26,7 @@ def filled(text: str, blocks: Mapping[str, str]) -> str:
 
 
 def _as_it_is(text: str) -> Callable[[re.Match[str]], str]:
-    """A replacement in which a backslash is a backslash."""
+    """Return a replacement in which a backslash is a backslash."""
     return lambda _: text
 
 

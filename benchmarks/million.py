@@ -128,7 +128,7 @@ def _key(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    """The table, and a line for each machine."""
+    """Return the table, and a line for each machine."""
     from fedwatt.report.style import name_of
 
     lines = [

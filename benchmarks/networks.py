@@ -30,7 +30,7 @@ class Recurrent(nn.Module):
 
 
 def network(model: Model) -> nn.Module:
-    """The network of `model`, from [batch, window, features] to [batch], with torch's own start."""
+    """Return the network of `model` with the initial weights of torch."""
     if isinstance(model, GRU | LSTM):
         return Recurrent(model)
     if not isinstance(model, MLP):
@@ -43,7 +43,7 @@ def network(model: Model) -> nn.Module:
 
 
 def torch_module(model: Model, weights: Tensor) -> nn.Module:
-    """The network of `model` with its weights [D]."""
+    """Return the network of `model` with its weights [D]."""
     module = network(model).to(weights.dtype)
     load(module, model, weights)
     return module
@@ -67,7 +67,7 @@ def flat_weights(model: Model, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _torch_order(model: Model) -> list[str]:
-    """The model's names of its weights, in the order of torch.nn's parameters."""
+    """Return the model's names of its weights, in the order of torch.nn's parameters."""
     if isinstance(model, MLP):
         return list(model.layout.shapes)
     first = ["input.weight", "recurrent.weight", "input.bias", "recurrent.bias"]

@@ -25,7 +25,7 @@ WAYS = {
 
 
 def table(head: str, rows: Iterable[str]) -> str:
-    """A Markdown table; cells are separated by bars, and all but the first are numbers."""
+    """Return a Markdown table; cells are separated by bars, and all but the first are numbers."""
     lines = [head.replace("|", " | "), "---" + "|--:" * head.count("|")]
     lines += [row.replace("|", " | ") for row in rows]
     return "\n".join(f"| {line} |" if "--:" not in line else f"|{line}|" for line in lines)
@@ -41,7 +41,7 @@ def on(machine: Found, load: float | None = None) -> str:
 
 
 def on_gpu(record: Found) -> str:
-    """The GPU and torch of a record, and the torch that is pinned now if it is another."""
+    """Return the GPU and torch of a record, and the torch that is pinned now if it is another."""
     (pinned,) = re.findall(r"^torch==(\S+)$", CONSTRAINTS.read_text(encoding="utf-8"), re.MULTILINE)
     ran = record["torch"]
     other = f" (constraints.txt has {pinned})"

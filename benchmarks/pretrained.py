@@ -31,9 +31,8 @@ from benchmarks.journeys_passes import GRID, LEAST_M, SETTINGS, three
 from fedwatt.elevation.learn import Learned, learn
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.files import write_bytes, write_text
-from fedwatt.journeys.driving_field import NO_PASSES, published
+from fedwatt.journeys.driving_field import NO_PASSES, RoadClasses, published
 from fedwatt.journeys.fleet_routes import FleetRoutes, Pass, VehicleRoutes, passes
-from fedwatt.journeys.road_classes import RoadClasses
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_files import fleet_to_bytes
 from fedwatt.journeys.route_intervals import interval

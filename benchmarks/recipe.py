@@ -133,7 +133,7 @@ class Loop:
         return total
 
     def run(self, vehicles: Sequence[int]) -> Callable[[], None]:
-        """A function that trains one more round."""
+        """Return a function that trains one more round."""
         weights = [p.detach().clone() for p in self.network.parameters()]
 
         def once() -> None:
@@ -144,7 +144,7 @@ class Loop:
 
 
 def rounds_of(federation: Federation, method: Method) -> Callable[[], None]:
-    """A function that trains one more round of vehicles that need no probe."""
+    """Return a function that trains one more round of vehicles that need no probe."""
     state = probed(federation.start(method)[0])
 
     def once() -> None:
@@ -155,10 +155,10 @@ def rounds_of(federation: Federation, method: Method) -> Callable[[], None]:
 
 
 def probed(state: State) -> State:
-    """The state of a run whose vehicles have all been probed just now, with an index of 0.1."""
+    """Return the state of a run whose vehicles have just been probed, with an index of 0.1."""
     values = {"probed_in": state.round, "roughness": 0.1}
-    for name in values.keys() & state.memory.keys():
-        table = state.memory[name]
+    for name in values.keys() & state.client_state.keys():
+        table = state.client_state[name]
         assert isinstance(table, Tensor)  # one number a vehicle is never paged
         table.fill_(values[name])
     return state

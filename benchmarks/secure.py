@@ -11,7 +11,7 @@ them little. About five minutes.
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from time import process_time
@@ -31,7 +31,7 @@ from fedwatt.models import get_model
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.compose import reply_layout
 from fedwatt.privacy.secure.graph import degree
-from fedwatt.privacy.secure.identity import CURVE, Trust
+from fedwatt.privacy.secure.keys import CURVE, Trust
 from fedwatt.privacy.secure.messages import to_plain
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
 from fedwatt.privacy.secure_settings import SecureSettings
@@ -125,7 +125,7 @@ class Exchange:
         )
         routed, inboxes, _ = self.serve(server.route, keyed, shares)
         masked = self.ask("vector", inboxes, lambda n, m: mask_input(states[n], m, words[n]))
-        summed, survivors, _ = self.serve(server.collect, routed, masked)
+        summed, survivors, _ = self.serve(collected, routed, masked)
         agreed = self.ask(
             "agreement",
             dict.fromkeys(summed.survivors, survivors),
@@ -168,10 +168,18 @@ def measure(vehicles: int, one_in: int = 5) -> dict[str, Any]:
     }
 
 
+def collected(routed: server.Routed, masked: Mapping[str, Any]) -> Any:
+    """Add up the vectors of all vehicles."""
+    adding = server.Adding(routed)
+    for name, sent in masked.items():
+        adding.add(name, sent)
+    return adding.collected()
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the table of docs/scale.md."""
     lines = [
-        "| vehicles | survive | plain, kB | under masks, kB | ratio | seconds on board "
+        "| vehicles | survive | plain, kB | secure, kB | ratio | seconds in the vehicle "
         "| seconds on the server |",
         "|---|---|---|---|---|---|---|",
     ]

@@ -41,13 +41,13 @@ def check(owner: object, name: str, holds: bool, allowed: str) -> None:
         raise SettingError(f"{type(owner).__name__}({name}={value!r}): {name} must be {allowed}.")
 
 
-def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> str:
-    """Sentence for a name nobody knows, with the nearest one that exists.
+def unknown(kind: str, name: str, valid: Iterable[str], hint: str = "") -> str:
+    """Return the sentence for an unknown name, with the nearest known one.
 
     >>> unknown("method", "fedporx", ["fedavg", "fedprox"])
     "Unknown method 'fedporx'. Did you mean 'fedprox'? Known: fedavg, fedprox."
     """
-    names = sorted(known)
+    names = sorted(valid)
     near = get_close_matches(name, names, n=1)
     guess = f" Did you mean '{near[0]}'?" if near else ""
     return f"Unknown {kind} '{name}'.{guess} " + (hint or f"Known: {', '.join(names)}.")
@@ -70,7 +70,7 @@ _EXTRAS = {"flwr": "deploy", "cryptography": "deploy"} | dict.fromkeys(
 
 
 def needs_extra(error: ModuleNotFoundError) -> str:
-    """Sentence for a package that an extra installs; "" for any other.
+    """Return the sentence that names the extra of a missing package; "" for other packages.
 
     >>> needs_extra(ModuleNotFoundError("No module named 'torch'", name="torch"))
     "This needs torch, which is not installed: pip install 'fedwatt[train]'."

@@ -132,12 +132,12 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """`text` into `path`, atomically."""
+    """Write `text` to `path`, atomically."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """`content` into `path`, atomically."""
+    """Write `content` to `path`, atomically."""
 
     def write(file: Path) -> None:
         file.write_bytes(content)
@@ -166,7 +166,7 @@ def append_rows(path: Path, rows: Iterable[object]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = not path.exists()
         with path.open("ab") as file:
-            file.truncate(_whole(path))
+            file.truncate(_complete_size(path))
             file.write("".join(f"{line}\n" for line in lines).encode())
             file.flush()
             os.fsync(file.fileno())
@@ -179,12 +179,12 @@ def read_rows(path: Path) -> list[Any]:
     if not path.exists():
         return []
     # Not splitlines: names of vehicles may hold what it takes for the end of a line, as U+2028.
-    lines = path.read_bytes()[: _whole(path)].decode().split("\n")[:-1]
+    lines = path.read_bytes()[: _complete_size(path)].decode().split("\n")[:-1]
     return [parse_json(line) for line in lines]
 
 
-def _whole(path: Path) -> int:
-    """Bytes up to the end of the last whole line."""
+def _complete_size(path: Path) -> int:
+    """Count the bytes up to the end of the last complete line."""
     with path.open("rb") as file:
         at = file.seek(0, os.SEEK_END)
         while at > 0:
@@ -197,7 +197,7 @@ def _whole(path: Path) -> int:
 
 
 def oldest_first(paths: Iterable[Path]) -> list[Path]:
-    """Files or folders in the order in which they were last written."""
+    """Sort files or folders by the time they were last written."""
     return sorted(paths, key=lambda path: path.stat().st_mtime)
 
 
@@ -219,7 +219,7 @@ def exclusively(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def holding(folder: Path, what: str, taken: str) -> Iterator[None]:
-    """Be the only process that does `what` in `folder`; RunError with the sentence `taken` if not.
+    """Hold a lock for `what` in `folder`; raise RunError with the sentence `taken` if it is held.
 
     The lock ends with the process, however that ends.
     """

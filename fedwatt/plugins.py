@@ -93,12 +93,10 @@ def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, metadata.Entry
 def resolve(
     reference: str,
     kind: str,
-    wanted: str = "anything",
+    expected: str = "anything",
     fits: Callable[[Any], bool] = lambda value: True,
 ) -> Plugin:
-    """Return the object that `reference` names; raise SettingError, naming `wanted`, if it does not
-    fit.
-    """
+    """Return the object that `reference` names; refuse one that does not fit what is `expected`."""
     points = entry_points(kind)
     if ":" in reference:
         target = reference
@@ -134,7 +132,7 @@ def resolve(
             f"{home} defines no '{attribute}', which '{reference}' asks for.{guess}"
         ) from error
     if not fits(value):
-        raise SettingError(f"'{reference}' is {_kind(value)}; a {kind} is {wanted}.")
+        raise SettingError(f"'{reference}' is {_kind(value)}; a {kind} is {expected}.")
     docstring = getattr(value, "__doc__", None) if hasattr(value, "__qualname__") else None
     summary = (docstring or module.__doc__ or "").strip().partition("\n")[0]
     return Plugin(reference, value, origin or home, source, summary)
@@ -156,7 +154,7 @@ def short(reference: str) -> str:
     >>> short("./sam.py:sam"), short("fractional+./sam.py:sam@adam"), short("fedavg")
     ('sam', 'fractional+sam@adam', 'fedavg')
     """
-    if whole(reference):
+    if is_single(reference):
         return reference.rpartition(":")[2]
     for separator in "@+":
         if separator in reference:
@@ -164,7 +162,7 @@ def short(reference: str) -> str:
     return reference
 
 
-def whole(reference: str) -> bool:
+def is_single(reference: str) -> bool:
     """Return whether a reference is one object, not several that are joined by + and @."""
     home, colon, attribute = reference.rpartition(":")
     joined = {"+", "@"}
@@ -179,7 +177,7 @@ def parts(name: str) -> list[str]:
     >>> parts("fractional+./sam.py:sam@adam")
     ['fractional', './sam.py:sam', 'adam']
     """
-    return [name] if whole(name) else re.split("[+@]", name)
+    return [name] if is_single(name) else re.split("[+@]", name)
 
 
 def loaded_files() -> dict[str, bytes]:
@@ -307,7 +305,7 @@ def _readable(home: str) -> bool:
 
 @contextmanager
 def _on_path(folder: Path) -> Iterator[None]:
-    """Modules beside a plugin can be imported, as beside a script."""
+    """Put a plugin's folder on the import path, as Python does for a script."""
     text = str(folder)
     sys.path.insert(0, text)
     try:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 
 def generator(seed: int, purpose: str, *keys: int | str) -> np.random.Generator:
-    """Independent generator for (seed, purpose, keys).
+    """Return an independent generator for (seed, purpose, keys).
 
     >>> a = generator(1, "batches", 3, "car-07").integers(100, size=3)
     >>> b = generator(1, "batches", 3, "car-07").integers(100, size=3)
@@ -38,13 +38,13 @@ def generator(seed: int, purpose: str, *keys: int | str) -> np.random.Generator:
 
 
 def key_of(seed: int, purpose: str, *keys: int | str) -> int:
-    """128 bits that stand for (seed, purpose, keys)."""
+    """Return the 128-bit key of (seed, purpose, keys)."""
     text = "\x1f".join(f"{type(key).__name__}:{key}" for key in (seed, purpose, *keys))
     return int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
 def first_uniforms(seed: int, purpose: str, names: Iterable[str]) -> NDArray[np.float64]:
-    """`generator(seed, purpose, name).random()` of each name, [names], a hundred times as fast.
+    """Return `generator(seed, purpose, name).random()` of each name, [names], 100 times as fast.
 
     A generator is Philox4x64-10 (Salmon et al., SC 2011) with a key of its own; here the first
     block of all of them is worked out at once.
@@ -67,7 +67,7 @@ def first_uniforms(seed: int, purpose: str, names: Iterable[str]) -> NDArray[np.
 
 
 def _product(values: NDArray[np.uint64], factor: int) -> tuple[NDArray[np.uint64], ...]:
-    """(high, low) 64 bits of the 128 of each value times a factor."""
+    """Return (high, low) 64 bits of the 128 of each value times a factor."""
     half = np.uint64(32)
     mask = np.uint64(2**32 - 1)
     low = values & mask
@@ -92,7 +92,7 @@ LEAST_DEVIATION: Final = 4.0
 
 
 def discrete_gaussian(deviation: float, size: int, entropy: Entropy = os.urandom) -> IntArray:
-    """`size` whole numbers with P(k) ∝ exp(-k²/2σ²), σ = `deviation` > 0."""
+    """Draw `size` whole numbers with P(k) ∝ exp(-k²/2σ²), σ = `deviation` > 0."""
     scale = floor(deviation) + 1
     draws = np.zeros(0, dtype=np.int64)
     while len(draws) < size:
@@ -110,7 +110,7 @@ def discrete_gaussian(deviation: float, size: int, entropy: Entropy = os.urandom
 
 
 def _uniform(size: int, entropy: Entropy) -> FloatArray:
-    """Numbers in (0, 1], each of 53 random bits."""
+    """Draw numbers in (0, 1] of 53 random bits each."""
     bits = np.frombuffer(entropy(8 * size), dtype="<u8") >> 11
     return (bits.astype(np.float64) + 1.0) * 2.0**-53
 
@@ -125,7 +125,7 @@ class SystemNoise:
 
 
 def on_grid(values: FloatArray, step: float) -> FloatArray:
-    """`values`, each moved to the nearest multiple of `step`.
+    """Round `values` to the nearest multiple of `step`.
 
     >>> on_grid(np.array([0.3, -1.1]), 0.25).tolist()
     [0.25, -1.0]

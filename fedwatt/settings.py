@@ -87,7 +87,7 @@ def _field(default: T, allowed: str, holds: Callable[[Any], bool], more: Mapping
 
 
 def from_table(kind: type[T], table: Mapping[str, Any], where: str) -> T:
-    """`kind` with its defaults replaced by the entries of `table`; `where` names the table."""
+    """Return `kind` with the settings of `table`; `where` names the table in errors."""
     hints = get_type_hints(kind)
     return kind(**_converted(hints, table, where))
 
@@ -121,7 +121,7 @@ def _converted(hints: Mapping[str, Any], table: Mapping[str, Any], where: str) -
 
 
 def convert(value: Any, kind: Any, where: str) -> Any:
-    """`value` as `kind`, or an error that names `where` it stands.
+    """Convert `value` to `kind`; raise SettingError that names its place `where`.
 
     >>> convert(1, float, "training.learning_rate")
     1.0

@@ -57,7 +57,7 @@ class Column:
 class Table:
     """A table of a run folder; columns in the order of its file."""
 
-    about: str
+    description: str
     columns: tuple[Column, ...]
 
     def __getitem__(self, name: str) -> Column:
@@ -106,7 +106,7 @@ TABLES: Final = {
 
 
 def declared(table: str) -> Table:
-    """One of `TABLES`, as declared; a column called "*" stands for all metrics, or times.
+    """Return the declared columns of a table; "*" stands for all metrics or times.
 
     What rules record beyond `RECORDED` is not in that of clients.
     """
@@ -144,12 +144,12 @@ DRIFT, ROUGHNESS, PULL, KAPPA, RUNTIME, STALENESS, PROBED = RECORDED
 
 
 def recorded(rule_columns: Iterable[Column]) -> tuple[Column, ...]:
-    """All columns about a vehicle's local work: `RECORDED`, then those of rules beyond them."""
+    """Return all columns about local work: `RECORDED`, then those that rules add."""
     return tuple(dict.fromkeys((*RECORDED, *rule_columns)))
 
 
 def markdown() -> str:
-    """All tables and their columns, as docs/configuration.md shows them."""
+    """Return all tables and their columns as Markdown."""
     words = {kind: name for name, kind in KINDS.items()}
     parts = []
     for name, description in TABLES.items():

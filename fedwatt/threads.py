@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 def spread(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], *, large: bool = False
 ) -> list[Result]:
-    """`work` on each of `pieces`, on as many cores as torch may use.
+    """Run `work` on each of `pieces`, on as many cores as torch may use.
 
     Where there are fewer pieces than cores, `large` ones get several cores each.
     """
@@ -54,5 +54,5 @@ def threads(count: int) -> Iterator[None]:
 
 @cache
 def _executor(count: int, process: int) -> ThreadPoolExecutor:
-    """Threads of a `process`: those of a parent do not live on in its children."""
+    """Return the thread pool of a `process`; threads do not survive a fork."""
     return ThreadPoolExecutor(count, thread_name_prefix="fedwatt")

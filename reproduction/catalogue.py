@@ -4,66 +4,55 @@ from collections.abc import Sequence
 from typing import Final
 
 from fedwatt.errors import SettingError, unknown
-from reproduction import (
-    by_round,
-    contests,
-    controls,
-    drift,
-    engagement,
-    grids,
-    latency_results,
-    main_results,
-    mechanism,
-    overhead,
-    probe_cost,
-    rates,
-    search_results,
-    splits,
-)
+from reproduction.conditions import SPLITS
+from reproduction.conditions import STUDIES as CONDITIONS
+from reproduction.controls import CONTROLS, ENGAGEMENT, STRESS
+from reproduction.coupling import COUPLING, EARLY, TERTILES
+from reproduction.curves import BY_ROUND, DRIFT
+from reproduction.grids import STUDIES as GRIDS
+from reproduction.main_results import MAIN, SEEDS
+from reproduction.overhead import COMPONENTS, LATENCY, ROUND_TIME, SCALABILITY
+from reproduction.probe_cost import PROBE_OVERHEAD, SENSITIVITY
 from reproduction.study import Study
+from reproduction.tuning_results import RATES, SEARCH
 
+ABLATIONS: Final = ("ablations", "alpha", "lambda", "probe-frequency", "safeguards", "gate")
+CHURN: Final = ("churn", "churn-asymmetric", "churn-drift")
 STUDIES: Final[dict[str, Study]] = {
     study.name: study
     for study in (
-        main_results.MAIN,
-        search_results.SEARCH,
-        *by_round.BY_ROUND,
-        drift.DRIFT,
-        grids.STUDIES["drift-shares"],
-        grids.STUDIES["ablations"],
-        grids.STUDIES["alpha"],
-        grids.STUDIES["lambda"],
-        grids.STUDIES["probe-frequency"],
-        grids.STUDIES["safeguards"],
-        grids.STUDIES["gate"],
-        mechanism.COUPLING,
-        mechanism.TERTILES,
-        mechanism.EARLY,
-        overhead.ROUND_TIME,
-        overhead.COMPONENTS,
-        overhead.SCALABILITY,
-        grids.STUDIES["participation"],
-        grids.STUDIES["devices"],
-        grids.STUDIES["vehicle-types"],
-        latency_results.LATENCY,
-        probe_cost.PROBE_OVERHEAD,
-        probe_cost.SENSITIVITY,
-        grids.STUDIES["churn"],
-        grids.STUDIES["churn-asymmetric"],
-        grids.STUDIES["churn-drift"],
-        grids.STUDIES["architectures"],
-        grids.STUDIES["scaling"],
-        main_results.SEEDS,
-        controls.STRESS,
-        controls.CONTROLS,
-        contests.FAIR,
-        rates.RATES,
-        contests.STRIDE,
-        contests.WORKLOAD,
-        contests.CAUSAL,
-        contests.SKEW,
-        splits.SPLITS,
-        engagement.ENGAGEMENT,
+        MAIN,
+        SEARCH,
+        *BY_ROUND,
+        DRIFT,
+        GRIDS["drift-shares"],
+        *(GRIDS[name] for name in ABLATIONS),
+        COUPLING,
+        TERTILES,
+        EARLY,
+        ROUND_TIME,
+        COMPONENTS,
+        SCALABILITY,
+        GRIDS["participation"],
+        GRIDS["devices"],
+        GRIDS["vehicle-types"],
+        LATENCY,
+        PROBE_OVERHEAD,
+        SENSITIVITY,
+        *(GRIDS[name] for name in CHURN),
+        GRIDS["architectures"],
+        GRIDS["scaling"],
+        SEEDS,
+        STRESS,
+        CONTROLS,
+        CONDITIONS["fair"],
+        RATES,
+        CONDITIONS["stride"],
+        CONDITIONS["workload"],
+        CONDITIONS["causal"],
+        CONDITIONS["skew"],
+        SPLITS,
+        ENGAGEMENT,
     )
 }
 
@@ -74,5 +63,4 @@ def select(names: Sequence[str]) -> list[Study]:
         if name != "all" and name not in STUDIES:
             hint = "'fedwatt reproduce --list' lists all."
             raise SettingError(unknown("study", name, STUDIES, hint))
-    selected = set(STUDIES) if "all" in names else set(names)
-    return [study for name, study in STUDIES.items() if name in selected]
+    return [study for name, study in STUDIES.items() if name in names or "all" in names]

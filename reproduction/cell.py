@@ -50,7 +50,7 @@ class Cell:
     work        "federated", "local" (every vehicle alone), "pooled" (all data in one place),
                 "latency" (the network is timed, nothing is trained) or "turns" (rounds of several
                 methods are timed in turns)
-    follow      what is known only once other cells have run (`reproduction.settle`): "tuned"
+    follow      what is known only once other cells have run (`reproduction.tuning`): "tuned"
                 settings, its "own rate" under its own conditions, the rate that these give to
                 FedAvg ("tuned:fedavg", "own rate:fedavg"), the "matched rate" at which FedAvg's
                 steps are as long as FO-FedAvg's, whose own rate may be one of these ("matched

@@ -22,8 +22,8 @@ from reproduction.judges import (
     MissingCell,
 )
 from reproduction.record import Record
-from reproduction.show import facts_line
 from reproduction.study import View
+from reproduction.tables import facts_line
 
 NUMBERS: Final = ("None", "One", "Two", "Three", "Four", "Five", "Six", "Seven")
 ASSERTIONS: Final = {
@@ -134,9 +134,7 @@ def verdicts(view: View) -> list[Verdict]:
     return results
 
 
-def _missing(cell: Cell | None) -> str:
-    if cell is None:
-        return "A method that it needs was not asked for."
+def _missing(cell: Cell) -> str:
     parts = [f"{name} = {value:g}" for name, value in cell.settings]
     parts += [cell.follow] if cell.follow else []
     parts += ["for its time"] if cell.purpose == "time" else []

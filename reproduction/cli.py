@@ -1,5 +1,6 @@
 """`fedwatt reproduce`: the paper's tables and figures, each beside the printed numbers."""
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,15 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from typer.core import TyperGroup
 
 from fedwatt.cli.console import console, errors
-from reproduction.verify_cli import verify
+from fedwatt.errors import RunError
 
 if TYPE_CHECKING:
+    from reproduction.data import Sources
     from reproduction.lab import Lab
     from reproduction.study import Setting, Study
+    from reproduction.verify import Check, Draw
+
+Data = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Folder with files of VED or eVED, or a fleet made by 'fedwatt data'; repeat for "
+        "several. By default $FEDWATT_DATA."
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
 def reproduce(
@@ -24,24 +37,15 @@ def reproduce(
         typer.Argument(help="Studies by name, or 'all'. --list shows them.", metavar="[STUDY]..."),
     ] = None,
     scale: Annotated[str, typer.Option(help="smoke, small or paper.")] = "smoke",
-    data: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Folder with files of VED or eVED, or a fleet made by 'fedwatt data'; repeat for "
-            "several. By default $FEDWATT_DATA."
-        ),
-    ] = None,
+    data: Data = None,
     dataset: Annotated[
         list[str] | None,
         typer.Option(
-            help="ved, ved-electrified, eved, synthetic or synthetic-enriched; repeat for several. "
-            "By default those that are there."
+            help="ved, ved-electrified, synthetic, eved, ved-enriched or synthetic-enriched; "
+            "repeat for several. By default those that are there."
         ),
     ] = None,
-    method: Annotated[
-        list[str] | None, typer.Option(help="Only these methods; repeat for several.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     out: Annotated[Path, typer.Option(help="Folder for cells and report.")] = Path(
         "runs/reproduction"
     ),
@@ -53,7 +57,7 @@ def reproduce(
         bool,
         typer.Option(
             "--deterministic",
-            help="On a GPU, the same bits whoever shares a stack, so that records can be verified "
+            help="On a GPU, the same bits in any stack, so that records can be verified "
             "bit for bit; slower.",
         ),
     ] = False,
@@ -68,53 +72,41 @@ def reproduce(
     reproduce verify' runs committed records again and compares.
     """
     from reproduction.catalogue import select
-    from reproduction.plan import plan_table
+    from reproduction.lab import Lab
+    from reproduction.progress import plan_table
+    from reproduction.scale import scale_of
+    from reproduction.study import setting_for
 
     if list_:
         console.print(_listed())
         return
     chosen = select(studies or ["all"])
-    lab, setting = _opened(scale, data, dataset or (), method, (device, out, records))
-    lab.scale = replace(lab.scale, deterministic=deterministic)
+    size = replace(scale_of(scale), deterministic=deterministic)
+    sources = _sources(data)
+    setting = setting_for(size, sources, dataset or ())
+    lab = Lab(size, out / size.name, sources, device, records)
     if plan:
         console.print(plan_table(lab, setting, chosen))
     else:
         _run(lab, setting, chosen)
 
 
-def _opened(
-    scale: str,
-    data: list[Path] | None,
-    datasets: Sequence[str],
-    methods: list[str] | None,
-    place: tuple[str, Path, Path | None],
-) -> "tuple[Lab, Setting]":
-    """Return the cells that are there, and what to make of the data that is there.
-
-    `place` is where cells are trained and kept: device, folder, folder of records.
-    """
-    from reproduction.cell import METHODS
+def _sources(data: list[Path] | None) -> "Sources":
+    """Return the recorded fleets in `data`, or in $FEDWATT_DATA."""
     from reproduction.data import find_sources, usual_folder
-    from reproduction.lab import Lab
-    from reproduction.scale import scale_of
-    from reproduction.study import setting_for
 
     usual = usual_folder()
-    sources = find_sources(data or ([usual] if usual is not None else []))
-    size = scale_of(scale)
-    setting = setting_for(size, sources, datasets, methods or METHODS)
-    device, out, records = place
-    return Lab(size, out / size.name, sources, device, records), setting
+    return find_sources(data or ([usual] if usual is not None else []))
 
 
 def _run(lab: "Lab", setting: "Setting", chosen: "Sequence[Study]") -> None:
     """Train what is missing, keep it, and write the page."""
     from reproduction.page import write_page
-    from reproduction.progress import progress_for
+    from reproduction.progress import CellProgress
 
     cells = [cell for study in chosen for cell in study.cells(setting)]
     try:
-        with progress_for(console, cells, lab) as view:
+        with CellProgress(console, cells, lab) as view:
             lab.run(cells, view)
     except KeyboardInterrupt:
         errors.print("Stopped. Finished cells are kept: the same command continues.")
@@ -147,6 +139,106 @@ def report(
         lab = Lab(scale_of(scale_of_records(records)), Path(scratch), records=records)
         page = write_page(lab, setting_of(lab), list(STUDIES.values()), out)
     console.print(f"Report: {page}")
+
+
+def verify(
+    cells: Annotated[int, typer.Option(help="How many cells to run again.", min=1)] = 3,
+    seed: Annotated[
+        int | None, typer.Option(help="Of the draw; by default another one each time.")
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(help="Leave out cells that would take longer than this here.")
+    ] = 30.0,
+    records: Annotated[Path, typer.Option(help="Folder of committed records.")] = Path(
+        "results/reproduction"
+    ),
+    data: Data = None,
+    device: Device = "auto",
+    out: Annotated[Path, typer.Option(help="Folder for fleets that are imported.")] = Path(
+        "runs/reproduction"
+    ),
+) -> None:
+    """Run cells of the committed records again, drawn at random, and compare every number.
+
+    On the same kind of machine, with the same engine version and libraries, they must agree to the
+    last bit; otherwise within a tolerance that is printed. Ends with status 1 if one does not.
+    """
+    from reproduction.lab import Lab
+    from reproduction.record import read_records, scale_of_records
+    from reproduction.scale import scale_of
+    from reproduction.verify import Check, drawn, verified
+
+    known_records = read_records(records)
+    if not known_records:
+        raise RunError(f"{records} holds no records. Name their folder with --records.")
+    scale = scale_of(scale_of_records(records))
+    lab = Lab(scale, out / scale.name, _sources(data), device)
+    seed = secrets.randbelow(2**32) if seed is None else seed
+    draw = drawn(lab, known_records, seed, 60 * minutes)
+    console.print(_drawn_from(draw, len(known_records), seed), highlight=False, soft_wrap=True)
+    checks: list[Check] = []
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("")
+
+        def follow(done: int, rounds: int) -> None:
+            what = f"cell {len(checks) + 1} of {cells}, round {done} of {rounds}"
+            progress.update(task, description=what, completed=done, total=rounds)
+
+        for outcome in verified(lab, known_records, draw, cells, follow):
+            if isinstance(outcome, Check):
+                checks.append(outcome)
+            else:
+                console.print(f"Passed over {outcome}.", highlight=False, soft_wrap=True)
+    if not checks:
+        raise RunError("No record can be verified here; the reasons stand above.")
+    console.print(verdict_table(checks))
+    if any(check.faults for check in checks):
+        raise typer.Exit(1)
+
+
+def verdict_table(checks: "list[Check]") -> Table:
+    """Return a row for each cell that was run again."""
+    from reproduction.progress import describe
+    from reproduction.verify import MEAN_WH
+
+    table = Table(title="Records, run again", caption=_note())
+    for name in ("Cell", "Compared", "Numbers", "Largest difference", "Seconds", "Verdict"):
+        right = name in ("Numbers", "Largest difference", "Seconds")
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for check in checks:
+        how = f"within {MEAN_WH} Wh ({', '.join(check.differences)})"
+        table.add_row(
+            describe(check.cell),
+            how if check.differences else "bit for bit",
+            f"{check.numbers:,}",
+            f"{check.largest:.3g} Wh",
+            f"{check.seconds:,.0f}",
+            "differs: " + "; ".join(check.faults) if check.faults else "equal",
+        )
+    return table
+
+
+def _note() -> str:
+    from reproduction.verify import MEAN_WH, SEED_WH
+
+    return (
+        "Bit for bit: all numbers at the single precision of the records. Otherwise: participants "
+        f"and steps are the same, and the last errors within {MEAN_WH} Wh in the mean over several "
+        f"seeds, {SEED_WH} Wh in each; in brackets what differs from the record's engine and "
+        "machine. The largest difference is that of a seed's last test RMSE."
+    )
+
+
+def _drawn_from(draw: "Draw", records: int, seed: int) -> str:
+    lines = [f"{len(draw.keys)} of {records} records can be run again here (--seed {seed})."]
+    lines += [f"Not considered: {count} {reason}." for reason, count in draw.refused.items()]
+    return "\n".join(lines)
 
 
 class _StudiesByDefault(TyperGroup):

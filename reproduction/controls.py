@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+from fedwatt.report.style import name_of
 from reproduction.cell import Cell
 from reproduction.main_results import how_tuned, plain, tuned
 from reproduction.scale import Scale
-from reproduction.settle import RATE, mean_pull, step_length
-from reproduction.show import Line, comparison
 from reproduction.study import Findings, Setting, Study, View
+from reproduction.tables import trainings
+from reproduction.tuning import RATE, mean_pull, step_length
 
 NOISY = 0.3
 """Share of vehicles with noisy training labels."""
@@ -53,15 +55,13 @@ def show_controls(view: View) -> Findings:
     remarks = []
     for _, dataset in view.setting.places:
         cells = control_cells_of(dataset) | baseline_cells(view.setting.scale, dataset)
-        lines = [Line(name, "", view.get(cell)) for name, cell in cells.items()]
         blocks.append(
-            comparison(
+            trainings(
+                view,
                 f"controls-{dataset}",
                 f"Controls on {dataset}",
-                lines,
-                "test_rmse",
-                first="Training",
-                note="The paper's settings, unless tuned. Local-only: a vehicle trains as many "
+                cells,
+                "The paper's settings, unless tuned. Local-only: a vehicle trains as many "
                 "rounds as the federation asks it for. Centralised: the model takes as many steps "
                 "as all participants together, on windows scaled by each vehicle.",
             )
@@ -125,13 +125,12 @@ def show_stress(view: View) -> Findings:
     )
     return Findings(
         tuple(
-            comparison(
+            trainings(
+                view,
                 f"stress-{place}-{dataset}",
                 f"Stress test, {regime}, on {dataset}",
-                [Line(name, "", view.get(cell)) for name, cell in cells.items()],
-                "test_rmse",
-                first="Training",
-                note=noise if "noisy" in regime else "",
+                cells,
+                noise if "noisy" in regime else "",
             )
             for _, dataset in view.setting.few_places
             for place, (regime, cells) in enumerate(
@@ -154,4 +153,77 @@ STRESS = Study(
     stress_cells,
     show_stress,
     claims=("C5",),
+)
+
+
+LAMBDAS = (0.1, 1.0, 10.0)
+RADII = (0.01, 1.0)
+ALPHAS = (0.8, 0.5)
+PULLED = ("ri-fedavg", "fo-ri-fedavg")
+REGIMES: dict[str, dict[str, Any]] = {
+    "vehicles as they are": {},
+    "severe skew": {"partition": "severe"},
+    "noisy clients": {"noisy": 0.3},
+}
+
+
+def reference(setting: Setting, regime: str) -> Cell:
+    """Return FedAvg at its best rate under a regime."""
+    base = Cell(
+        dataset=setting.ved[0],
+        method="fedavg",
+        rounds=setting.scale.map_rounds,
+        seeds=setting.scale.map_seeds,
+        **REGIMES[regime],
+    )
+    natural = not REGIMES[regime]
+    return replace(base, follow=how_tuned(setting.scale, base.dataset) if natural else "own rate")
+
+
+def engagement_cells_of(setting: Setting, regime: str) -> dict[str, Cell]:
+    """Return name → cell: FedAvg, then methods at its learning rate, then the control."""
+    base = reference(setting, regime)
+    cells = {"FedAvg, tuned": base}
+    at_its_rate = replace(base, follow=f"{base.follow}:fedavg")
+    for method in PULLED:
+        for lam in LAMBDAS:
+            for radius in RADII:
+                settings = (("lam", lam), ("radius", radius))
+                name = f"{name_of(method)}, λ = {lam:g}, ℓ = {radius:g}"
+                cells[name] = replace(at_its_rate, method=method, settings=settings)
+    for alpha in ALPHAS:
+        cell = replace(at_its_rate, method="fo-fedavg", settings=(("alpha", alpha),))
+        cells[f"FO-FedAvg, α = {alpha:g}"] = cell
+    cells["FedAvg at FO's mean step"] = replace(base, follow=f"matched rate:{base.follow}:fedavg")
+    return cells
+
+
+def engagement_cells(setting: Setting) -> list[Cell]:
+    """Return the cells of every regime."""
+    return [cell for regime in REGIMES for cell in engagement_cells_of(setting, regime).values()]
+
+
+def show_engagement(view: View) -> Findings:
+    """Return a table for each regime, against FedAvg at its best learning rate."""
+    blocks = []
+    for regime in REGIMES:
+        blocks.append(
+            trainings(
+                view,
+                f"engagement-{regime.replace(' ', '-')}",
+                f"λ, ℓ and α over decades, {regime}, {view.setting.ved[0]}",
+                engagement_cells_of(view.setting, regime),
+                "Everything at the learning rate that is best for FedAvg under the same "
+                "conditions, but for FedAvg at FO's mean step, which is a control.",
+            )
+        )
+    return Findings(tuple(blocks))
+
+
+ENGAGEMENT = Study(
+    "engagement",
+    "Where the mechanisms engage: λ, ℓ and α over decades",
+    engagement_cells,
+    show_engagement,
+    claims=("C1", "C2", "C6"),
 )

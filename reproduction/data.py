@@ -5,27 +5,87 @@ ved-electrified      VED's hybrid and petrol cars, driven as electric ones: real
                      energy
 ved-enriched         trips of `ved` that posts of a terrain model cover, with climb and descent
 eved                 VED with elevation, speed limits and road attributes
-synthetic            the embedded fleet
+synthetic            the built-in synthetic fleet
 synthetic-enriched   the same with grade, climb, speed limit and road attributes as features
+
+Recorded driving without energy, which electrified vehicles are made of, is stored as traces:
+
+FOLDER/traces.json       vehicles, their facts, and each trip's name, recording and seconds
+FOLDER/traces.parquet    a float64 column per channel, trips one after the other
 """
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from fedwatt.elevation.climb import with_measured_elevation
 from fedwatt.errors import DataError
+from fedwatt.files import write_atomically, write_text
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.synthetic.electrify import electrified_vehicle
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.channels import POSITION
 from fedwatt.telemetry.store import read_fleet, read_vehicle, vehicle_folders, write_fleet
+from fedwatt.telemetry.trip import UNLABELLED, Trip
 from fedwatt.windows import DataSettings, Fleet, build_fleet
 from fedwatt.windows.experiments import Fault, corrupt_some, repartition
 from fedwatt.windows.splits import natural_key
-from reproduction.traces import read_traces, write_traces
+
+CHANNELS: Final = ("speed_mps", "ambient_c", "ac_w", "heater_w")
+
+
+def write_traces(folder: Path, vehicles: Sequence[Vehicle]) -> None:
+    """Store vehicles without labels; traces.json comes last and makes them count."""
+    trips = [trip for vehicle in vehicles for trip in vehicle.trips]
+    table = pa.table(
+        {
+            name: np.concatenate([t.channels.get(name, np.full(t.seconds, np.nan)) for t in trips])
+            for name in CHANNELS
+        }
+    )
+
+    def write(path: Path) -> None:
+        pq.write_table(table, path, compression="zstd", compression_level=19)
+
+    write_atomically(folder / "traces.parquet", write)
+    description = [
+        {
+            "name": vehicle.name,
+            "facts": dict(vehicle.facts),
+            "trips": [(trip.name, trip.recording, trip.seconds) for trip in vehicle.trips],
+        }
+        for vehicle in vehicles
+    ]
+    write_text(folder / "traces.json", json.dumps(description, ensure_ascii=False) + "\n")
+
+
+def read_traces(folder: Path) -> list[Vehicle]:
+    """Return the vehicles, as `write_traces` was given them."""
+    table = pq.read_table(folder / "traces.parquet")
+    columns = {name: table[name].to_numpy() for name in CHANNELS}
+    vehicles = []
+    start = 0
+    for description in json.loads((folder / "traces.json").read_text(encoding="utf-8")):
+        trips = []
+        for name, recording, seconds in description["trips"]:
+            channels = {c: values[start : start + seconds] for c, values in columns.items()}
+            held = {c: values for c, values in channels.items() if not np.isnan(values).all()}
+            trips.append(Trip(name, held, recording))
+            start += seconds
+        vehicles.append(
+            Vehicle(
+                description["name"], tuple(trips), labels=UNLABELLED, facts=description["facts"]
+            )
+        )
+    return vehicles
+
 
 PLAIN: Final = ("ved", "ved-electrified", "synthetic")
 """Datasets that can take the place of the paper's VED."""
@@ -221,8 +281,7 @@ def source_of(selection: Selection) -> str:
 def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> Iterator[Vehicle]:
     """Yield vehicles of raw files, with the channels that a reproduction needs."""
     # Here, because only raw files need polars: a stored fleet opens without it.
-    from fedwatt.telemetry.maps import EnrichedVehicles
-    from fedwatt.telemetry.maps.elevation import read_terrain_model
+    from fedwatt.telemetry.maps import read_terrain_model, with_elevation
     from fedwatt.telemetry.readers import VED_CLEANING, import_eved, import_ved
 
     if name == "traces":
@@ -232,7 +291,8 @@ def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> 
     read = import_eved if name == "eved" else import_ved
     vehicles: Iterable[Vehicle] = read(raw, powertrain=("ev", "phev-electric"))
     if name == "ved-enriched":
-        climbing = EnrichedVehicles(vehicles, terrain=read_terrain_model(posts))
+        terrain = read_terrain_model(posts)
+        climbing = (with_elevation(vehicle, terrain) for vehicle in vehicles)
         vehicles = (v for v in map(covered, climbing) if len(v.trips) >= QUALIFY)
     for vehicle in vehicles:
         yield slim(vehicle)

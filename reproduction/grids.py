@@ -2,17 +2,17 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
-from reproduction.cell import Cell
-from reproduction.draw import sweep
+from reproduction.cell import METHODS, Cell
+from reproduction.figures import sweep
 from reproduction.main_results import plain, tuned
 from reproduction.record import REACH, Record
-from reproduction.show import Line, against, comparison, facts_line, matrix
 from reproduction.study import Findings, Picture, Setting, Study, View
+from reproduction.tables import Line, against, comparison, facts_line, matrix
 
 Grid = dict[str, list[Cell]]
 """Method → its cell under each condition"""
@@ -43,12 +43,10 @@ def grid_of(name: str, setting: Setting, dataset: str) -> Grid:
     """Return the cells of a grid on a dataset."""
     entry = GRIDS[name]
     start = partial(best, setting) if entry["start"] == "tuned" else plain
-    changes = [_changes(column, setting) for column in entry["columns"]]
-    if entry.get("few_seeds"):
-        changes = [change | {"seeds": setting.scale.few_seeds} for change in changes]
+    changes = [changes_of(column, setting) for column in entry["columns"]]
     return {
         method: [replace(start(dataset, method), **change) for change in changes]
-        for method in setting.among(entry.get("methods", setting.methods))
+        for method in entry.get("methods", METHODS)
     }
 
 
@@ -62,11 +60,12 @@ def datasets_of(entry: Mapping[str, Any], setting: Setting) -> list[tuple[str, s
     }[entry.get("places", "all")]
 
 
-def _changes(column: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
-    """Return the fields that a column changes; a text in place of a number names the scale's."""
-    changes = {field: value for field, value in column.items() if field != "name"}
-    for field in ("stride", "rounds"):
-        if field in changes:
+def changes_of(column: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
+    """Return the fields of a cell that a column changes; some may name a field of the scale."""
+    names = {field.name for field in fields(Cell)}
+    changes = {field: value for field, value in column.items() if field in names}
+    for field in ("stride", "rounds", "seeds"):
+        if isinstance(changes.get(field), str):
             changes[field] = getattr(setting.scale, changes[field])
     return changes
 

@@ -1,17 +1,17 @@
-"""A cache of records and open fleets that trains the cells it lacks."""
+"""A cache of records and open fleets that trains the cells it lacks, in groups and in order."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fedwatt.engine.pool import resolve_device
 from fedwatt.errors import RunError
 from fedwatt.files import exclusively
+from fedwatt.methods import get
 from fedwatt.windows import DataSettings, Fleet
 from reproduction.cell import Cell, data_settings, key_of, trips_of
 from reproduction.data import Selection, Sources, open_dataset
-from reproduction.order import all_cells, grouped
 from reproduction.record import (
     Record,
     all_keys,
@@ -24,12 +24,54 @@ from reproduction.record import (
     write_record,
     write_records,
 )
-from reproduction.scale import Scale
-from reproduction.settle import prerequisites, settled
+from reproduction.scale import MANY, Scale
 from reproduction.train import train_group
+from reproduction.tuning import prerequisites, settled
 
 if TYPE_CHECKING:
-    from reproduction.study import Setting  # which draws: a machine that only trains cannot
+    from reproduction.study import Setting
+
+
+TOGETHER: Final = 300
+"""Trainings (cells times seeds) in one stack at most: with four participants, 1,200 models."""
+
+
+def all_cells(cells: Iterable[Cell], scale: Scale) -> list[Cell]:
+    """Return the cells and all that they follow, each once, in the order in which they run."""
+    ordered: dict[str | Cell, Cell] = {}
+    for cell in cells:
+        for needed in (*all_cells(prerequisites(cell, scale), scale), cell):
+            ordered.setdefault(identity(needed, scale), needed)
+    return list(ordered.values())
+
+
+def identity(cell: Cell, scale: Scale) -> str | Cell:
+    """Return a key under which cells that differ only in how their settings are written are one."""
+    return cell if cell.follow else key_of(cell, scale)
+
+
+def grouped(cells: Sequence[Cell], scale: Scale) -> list[list[Cell]]:
+    """Return groups of cells that can train in one stack.
+
+    What is run for its time, a large fleet, and what is no federation stays alone.
+    """
+    groups_by_kind: dict[Hashable, list[list[Cell]]] = {}
+    for cell in cells:
+        groups = groups_by_kind.setdefault(kind_of(cell, scale), [[]])
+        if sum(len(member.seeds or scale.seeds) for member in (*groups[-1], cell)) > TOGETHER:
+            groups.append([])
+        groups[-1].append(cell)
+    return [group for groups in groups_by_kind.values() for group in groups if group]
+
+
+def kind_of(cell: Cell, scale: Scale) -> Hashable:
+    """Return the properties that cells of one stack share; rates and seeds may differ."""
+    if cell.purpose == "time" or cell.work != "federated" or cell.vehicles > MANY:
+        return cell
+    rules = tuple(type(rule).__name__ for rule in get(cell.method).local)
+    fleet = (cell.dataset, cell.vehicles, cell.partition, cell.split, cell.kind, cell.noisy)
+    work = (cell.model, cell.stride, cell.causal, cell.rounds or scale.rounds)
+    return (fleet, work, rules)
 
 
 class Observer(Protocol):
@@ -59,7 +101,7 @@ class Lab:
     records: Path | None = None
     """Folder of compact records: read at the start and written at the end."""
     setting: dict[str, Any] = field(default_factory=dict)
-    """Datasets and methods the records were made for; empty where they do not say."""
+    """Datasets the records were made for; empty where they do not say."""
     _fleets: dict[tuple[Selection, DataSettings], Fleet] = field(default_factory=dict)
     _hashes: dict[int, str] = field(default_factory=dict)
     _known: dict[str, Record] = field(default_factory=dict)
@@ -107,31 +149,9 @@ class Lab:
 
     def settled(self, cell: Cell) -> Cell | None:
         """Return the cell with its settings; None while cells that it follows have not run."""
-        if cell not in self._settings:
-            concrete = self._settled(cell)
-            if concrete is None:
-                return None
+        if cell not in self._settings and (concrete := self._settled(cell)) is not None:
             self._settings[cell] = concrete
-        return self._settings[cell]
-
-    def knows(self, key: str) -> bool:
-        """Return whether there is a record under a key."""
-        return key in self._known
-
-    def add(self, key: str, record: Record) -> None:
-        """Take up a record that another process wrote to the cache."""
-        self._known[key] = record
-        self._own.add(key)
-        self._subsets.clear()
-        self._settings.clear()  # a trial that was trained anew may lead elsewhere
-
-    def is_open(self, cell: Cell) -> bool:
-        """Return whether the vehicles of a cell have been read."""
-        return self.identity(cell) in self._fleets
-
-    def add_fleet(self, identity: tuple[Selection, DataSettings], fleet: Fleet) -> None:
-        """Take up vehicles that another process read."""
-        self._fleets[identity] = fleet
+        return self._settings.get(cell)
 
     def run(self, cells: Iterable[Cell], observer: Observer) -> None:
         """Train what is missing, wave by wave: first what others follow, then these.
@@ -143,17 +163,13 @@ class Lab:
         while waiting:
             pairs = [(cell, self._settled(cell, observer)) for cell in waiting]
             ready = [concrete for _, concrete in pairs if concrete is not None]
-            groups = grouped(ready, self.scale) if self.on_gpu else [[cell] for cell in ready]
+            on_gpu = resolve_device(self.device).type == "cuda"
+            groups = grouped(ready, self.scale) if on_gpu else [[cell] for cell in ready]
             missing = [
                 [cell for cell in group if not self._has(cell, observer)] for group in groups
             ]
             self._train_all([group for group in missing if group], observer)
             waiting = [cell for cell, concrete in pairs if concrete is None]
-
-    @property
-    def on_gpu(self) -> bool:
-        """Return whether cells train on a GPU."""
-        return resolve_device(self.device).type == "cuda"
 
     def save(self, setting: "Setting | None" = None) -> None:
         """Write the compact records, with all that they were made for so far.
@@ -181,11 +197,6 @@ class Lab:
             )
 
     @property
-    def count(self) -> int:
-        """Return how many cells have a record."""
-        return len(self._known)
-
-    @property
     def every(self) -> list[Record]:
         """Return all records."""
         return list(self._known.values())
@@ -194,7 +205,8 @@ class Lab:
         """Return the vehicles of a cell."""
         identity = self.identity(cell)
         if identity not in self._fleets:
-            self._fleets[identity] = self.opened(cell, say)
+            folder = self.out / "data"
+            self._fleets[identity] = open_dataset(*identity, self.sources, folder, say)
         return self._fleets[identity]
 
     def identity(self, cell: Cell) -> tuple[Selection, DataSettings]:
@@ -202,10 +214,6 @@ class Lab:
         trips = trips_of(cell, self.scale)
         selection = (cell.dataset, cell.vehicles, cell.kind, cell.noisy, trips, cell.partition)
         return Selection(*selection), data_settings(cell, self.scale)
-
-    def opened(self, cell: Cell, say: Callable[[str], None] = lambda text: None) -> Fleet:
-        """Return the vehicles of a cell, read anew."""
-        return open_dataset(*self.identity(cell), self.sources, self.out / "data", say)
 
     def _settled(self, cell: Cell, observer: Observer | None = None) -> Cell | None:
         """Return the cell with its settings; None while cells that it follows have not run.
@@ -239,11 +247,14 @@ class Lab:
             for cell, record in zip(group, records, strict=True):
                 key = key_of(cell, self.scale)
                 write_record(self.cells, key, record)
-                self.add(key, record)
+                self._known[key] = record
+                self._own.add(key)
                 observer.cell_ends(cell, record)
+            self._subsets.clear()
+            self._settings.clear()  # a trial that was trained anew may lead elsewhere
 
     def _hash(self, fleet: Fleet) -> str:
-        """Return of the fleet's telemetry, computed once."""
+        """Return the hash of a fleet's telemetry, computed once."""
         if id(fleet) not in self._hashes:
             self._hashes[id(fleet)] = fleet.data_hash()
         return self._hashes[id(fleet)]

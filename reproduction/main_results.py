@@ -1,24 +1,15 @@
 """Main results: errors of every method, at the paper's settings and tuned, and seed by seed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import ReportTable, TableColumn
-from reproduction.cell import Cell
-from reproduction.draw import sweep
+from reproduction.cell import METHODS, Cell
+from reproduction.figures import sweep
 from reproduction.paper import printed
 from reproduction.record import Record
 from reproduction.scale import Scale
-from reproduction.settle import rate_grid, search
-from reproduction.show import (
-    Line,
-    comparison,
-    facts_line,
-    matrix,
-    printed_text,
-    value,
-)
 from reproduction.study import (
     Block,
     Findings,
@@ -27,6 +18,15 @@ from reproduction.study import (
     Study,
     View,
 )
+from reproduction.tables import (
+    Line,
+    comparison,
+    facts_line,
+    matrix,
+    printed_text,
+    value,
+)
+from reproduction.tuning import rate_grid, search
 
 
 def plain(dataset: str, method: str) -> Cell:
@@ -45,10 +45,10 @@ def tuned(scale: Scale, dataset: str, method: str) -> Cell:
     return Cell(dataset=dataset, method=method, follow=how_tuned(scale, dataset, method))
 
 
-def own_trials(scale: Scale, dataset: str, methods: Sequence[str]) -> str:
+def own_trials(scale: Scale, dataset: str) -> str:
     """Return in words how many trials each method has on a dataset."""
     count: dict[int, list[str]] = {}
-    for method in methods:
+    for method in METHODS:
         make = search if how_tuned(scale, dataset, method) == "tuned" else rate_grid
         trials = len(make(Cell(dataset=dataset, method=method), scale))
         count.setdefault(trials, []).append(name_of(method))
@@ -69,14 +69,14 @@ def main_cells(setting: Setting) -> list[Cell]:
     """Return every method on every dataset, as the paper sets it and tuned."""
     made = []
     for _, dataset in setting.places:
-        made += [plain(dataset, method) for method in setting.methods]
-        made += [tuned(setting.scale, dataset, method) for method in setting.methods]
+        made += [plain(dataset, method) for method in METHODS]
+        made += [tuned(setting.scale, dataset, method) for method in METHODS]
     return made
 
 
 def plain_cells(setting: Setting) -> list[Cell]:
     """Return every method as the paper sets it."""
-    return [plain(dataset, m) for _, dataset in setting.places for m in setting.methods]
+    return [plain(dataset, m) for _, dataset in setting.places for m in METHODS]
 
 
 def show_main(view: View) -> Findings:
@@ -94,7 +94,7 @@ def show_main(view: View) -> Findings:
                         else tuned(view.setting.scale, dataset, m)
                     ),
                 )
-                for m in view.setting.methods
+                for m in METHODS
             ]
             for column, word, digits in (("test_rmse", "RMSE", 2), ("test_mae", "MAE", 2)):
                 blocks.append(
@@ -150,21 +150,21 @@ def _chosen(view: View) -> list[str]:
     rows = []
     for _, dataset in view.setting.places:
         parts = []
-        for method in view.setting.methods:
+        for method in METHODS:
             record = view.get(tuned(view.setting.scale, dataset, method))
             if record is not None:
                 settings = dict(record.cell.settings) or {"learning_rate": 0.05}
                 listed = ", ".join(f"{name} {number:.3g}" for name, number in settings.items())
                 parts.append(f"{name_of(method)}: {listed}")
         if parts:
-            how = own_trials(view.setting.scale, dataset, view.setting.methods)
+            how = own_trials(view.setting.scale, dataset)
             rows.append(f"Tuning on {dataset} ({how}), by validation RMSE: {'; '.join(parts)}.")
     return rows
 
 
 def by_method(view: View, dataset: str) -> dict[str, Record | None]:
     """Return every method's record at the paper's settings."""
-    return {method: view.get(plain(dataset, method)) for method in view.setting.methods}
+    return {method: view.get(plain(dataset, method)) for method in METHODS}
 
 
 def show_seeds(view: View) -> Findings:
@@ -220,9 +220,7 @@ MAIN = Study(
 SEEDS = Study(
     "seeds",
     "Seed-wise stability of the final RMSE",
-    lambda setting: [
-        plain(d, m) for _, d in setting.places for m in setting.among(("fedavg", "fo-ri-fedavg"))
-    ],
+    lambda setting: [plain(d, m) for _, d in setting.places for m in ("fedavg", "fo-ri-fedavg")],
     show_seeds,
     claims=("C6",),
 )

@@ -16,23 +16,22 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedwatt.files import write_text
-from fedwatt.report.facts import labels
-from fedwatt.report.table import shown
+from fedwatt.report.load import labels
+from fedwatt.report.table import cell_text
 from reproduction.catalogue import STUDIES
 from reproduction.cell import Cell
 from reproduction.claims import RULES, headline, headline_verdicts, verdicts
 from reproduction.controls import baseline_cells, control_cells_of
-from reproduction.convergence import against, level
+from reproduction.curves import against, level
 from reproduction.data import PURE_EVS, RECORDED
-from reproduction.hours import progress
 from reproduction.lab import Lab
 from reproduction.main_results import plain, tuned
-from reproduction.page import LabView
 from reproduction.paired import LEVEL, Paired, detectable, gap_text
+from reproduction.progress import progress
 from reproduction.record import FLAT, Record, scale_of_records
 from reproduction.scale import scale_of
-from reproduction.settle import prerequisites, step_length
-from reproduction.study import setting_of
+from reproduction.study import LabView, setting_of
+from reproduction.tuning import prerequisites, step_length
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- verdict -->"
@@ -68,7 +67,7 @@ def write_markdown(lab: Lab, page: Path) -> Path:
             scale=scale,
             stride=dict(scale.strides).get(setting.ved[0], scale.stride),
             searched=f"`{'`, `'.join(scale.searched)}`",
-            cells=f"{lab.count:,}",
+            cells=f"{len(lab.every):,}",
             studies=len(rows),
             complete=sum(row.complete for row in rows),
             missing=", ".join(
@@ -194,13 +193,13 @@ def _practice(view: LabView) -> Iterator[list[str]]:
         base = _tuned(view, dataset, "fedavg")
         if base is None:
             continue
-        cells = [f"`{dataset}`", shown(level(base), 2)]
+        cells = [f"`{dataset}`", cell_text(level(base), 2)]
         for method in ("fo-ri-fedavg", "scaffold"):
             record = _tuned(view, dataset, method)
             cells.append(gap_text(against(record, base), "it", "FedAvg") if record else "not run")
         for place in (0, 1):
             record = _baseline(view, dataset, place)
-            cells.append(shown(level(record), 2) if record else "not run")
+            cells.append(cell_text(level(record), 2) if record else "not run")
         yield cells
 
 
@@ -269,7 +268,7 @@ def _detectable(view: LabView) -> str:
     if pair[0] is None or pair[1] is None:
         return ""
     difference = against(pair[0], pair[1]).difference
-    return f"On `{dataset}` a difference of {shown(detectable(difference), 2)} Wh would show."
+    return f"On `{dataset}` a difference of {cell_text(detectable(difference), 2)} Wh would show."
 
 
 def main() -> None:

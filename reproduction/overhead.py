@@ -12,14 +12,14 @@ from fedwatt.report.style import PARTS as LOOKS
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import ReportTable, TableColumn
-from reproduction.cell import Cell
-from reproduction.draw import bars, sweep
+from reproduction.cell import METHODS, Cell
+from reproduction.figures import bars, sweep
 from reproduction.main_results import plain
 from reproduction.paper import printed
 from reproduction.record import Record
-from reproduction.show import facts_line, printed_text
 from reproduction.study import Block, Findings, Picture, Setting, Study, View
-from reproduction.turns import GATED, part_seconds, turns_cell
+from reproduction.tables import facts_line, printed_text
+from reproduction.timing import GATED, part_seconds, turns_cell
 
 CLIENT_SIDE = ("training", "preconditioner", "probe", "spectral")
 SECONDS_NOTE = (
@@ -66,9 +66,7 @@ def show_round_time(view: View) -> Findings:
     """Time per round, and over FedAvg's."""
     blocks = []
     for place, dataset in view.setting.places:
-        records = {
-            m: view.get(timed_method(view.setting, dataset, m)) for m in view.setting.methods
-        }
+        records = {m: view.get(timed_method(view.setting, dataset, m)) for m in METHODS}
         base = round_seconds(records.get("fedavg"))
         printed_base = printed("round-time").entry("fedavg", place)
         rows: list[tuple[Entry, ...]] = []
@@ -105,7 +103,7 @@ def turns_cells(setting: Setting) -> list[Cell]:
 
 
 def engine_name(record: Record, engine: str) -> str:
-    """Return an engine of `reproduction.turns` in words."""
+    """Return an engine of `reproduction.timing` in words."""
     made = record.made_with
     if engine == "cuda":
         return f"this simulator, {record.facts['turns']['gpu']}"
@@ -195,7 +193,7 @@ def show_components(view: View) -> Findings:
 
 
 def contender_name(name: str) -> str:
-    """Return a contender of `reproduction.turns` in words.
+    """Return a contender of `reproduction.timing` in words.
 
     >>> contender_name("ri-fedavg, by age")
     'RI-FedAvg, by age'
@@ -217,14 +215,14 @@ def scalability_cells(setting: Setting) -> list[Cell]:
     return [
         scalability_cell(setting, method, participants)
         for participants in PARTICIPANTS
-        for method in setting.among(("fedavg", "fo-ri-fedavg"))
+        for method in ("fedavg", "fo-ri-fedavg")
     ]
 
 
 def show_scalability(view: View) -> Findings:
     """Time per round by the number of participants."""
     setting = view.setting
-    methods = view.setting.among(("fedavg", "fo-ri-fedavg"))
+    methods = ("fedavg", "fo-ri-fedavg")
     records = {
         m: [view.get(scalability_cell(setting, m, p)) for p in PARTICIPANTS] for m in methods
     }
@@ -270,7 +268,7 @@ def show_scalability(view: View) -> Findings:
 
 def round_time_cells(setting: Setting) -> list[Cell]:
     """Return all methods, a few rounds each."""
-    return [timed_method(setting, d, m) for _, d in setting.places for m in setting.methods]
+    return [timed_method(setting, d, m) for _, d in setting.places for m in METHODS]
 
 
 ROUND_TIME = Study(
@@ -295,5 +293,68 @@ SCALABILITY = Study(
     scalability_cells,
     show_scalability,
     printed=("scalability",),
+    claims=("C3",),
+)
+
+
+def latency_cells(setting: Setting) -> list[Cell]:
+    """Return the network of each dataset's features."""
+    return [Cell(dataset=d, method="fedavg", work="latency") for _, d in setting.places]
+
+
+def show_latency(view: View) -> Findings:
+    """Return latency and throughput of a forward pass."""
+    blocks = []
+    for place, dataset in view.setting.places:
+        record = view.get(Cell(dataset=dataset, method="fedavg", work="latency"))
+        latencies = record.facts["latency"] if record else []
+        for batch in (1, 32):
+            rows: list[tuple[Entry, ...]] = []
+            for latency in latencies:
+                if latency["batch"] == batch and latency["method"] in METHODS:
+                    theirs = printed("latency").entry(latency["method"], f"{place} median")
+                    speed = printed("latency").entry(latency["method"], f"{place} throughput")
+                    row: list[Entry] = [
+                        name_of(latency["method"]),
+                        latency["median_ms"],
+                        latency["p95_ms"],
+                        round(latency["throughput"]),
+                    ]
+                    if batch == 32:
+                        row += [printed_text(theirs), printed_text(speed)]
+                    rows.append(tuple(row))
+            columns = [
+                TableColumn("Method"),
+                TableColumn("Median", "ms/window", 4),
+                TableColumn("p95", "ms/window", 4),
+                TableColumn("Throughput", "windows/s", 0),
+            ]
+            if batch == 32:
+                columns += [
+                    TableColumn("Median, printed", "ms"),
+                    TableColumn("Throughput, printed", "1/s"),
+                ]
+            blocks.append(
+                Block(
+                    ReportTable(
+                        f"latency-{batch}-{dataset}",
+                        f"Inference latency at batch size {batch}, {dataset}",
+                        tuple(columns),
+                        tuple(rows),
+                        "One CPU thread, no gradients, warm-up discarded. Every method deploys the "
+                        "same network, so differences are noise.",
+                    ),
+                    facts_line([record]),
+                )
+            )
+    return Findings(tuple(blocks))
+
+
+LATENCY = Study(
+    "latency",
+    "Inference latency at batch sizes 1 and 32",
+    latency_cells,
+    show_latency,
+    printed=("latency",),
     claims=("C3",),
 )

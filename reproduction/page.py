@@ -1,36 +1,20 @@
 """One page with every table and figure of a reproduction; figures and tables as files beside it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
 from fedwatt.files import write_text
-from fedwatt.report.page import inline, saved
+from fedwatt.report.page import fill, inline, saved
 from fedwatt.report.style import LOOKS, PARTS, looks, name_of
 from fedwatt.report.write import VARIABLES
-from reproduction.cell import Cell
+from reproduction.cell import METHODS
 from reproduction.claims import RULES, headline, headline_verdicts, verdicts
-from reproduction.hours import progress, progress_table
 from reproduction.lab import Lab
-from reproduction.made_with import made_with_table
 from reproduction.paper import printed
-from reproduction.record import Record
-from reproduction.study import NOTHING, Setting, Study
-
-
-@dataclass(frozen=True)
-class LabView:
-    """A lab as studies see it: records of what has run, and nothing to run with."""
-
-    setting: Setting
-    lab: Lab
-
-    def get(self, cell: Cell) -> Record | None:
-        """Return the record, if the cell has run."""
-        return self.lab.get(cell)
+from reproduction.progress import progress, progress_table
+from reproduction.study import NOTHING, LabView, Setting, Study
+from reproduction.tables import made_with_table
 
 
 def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path) -> Path:
@@ -41,16 +25,11 @@ def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path)
     for table in overview:
         write_text(path.parent / "tables" / f"{table.name}.csv", table.csv())
     rendered = [_rendered(study, view, path.parent) for study in studies]
-    pages = Environment(
-        loader=ChoiceLoader([PackageLoader("reproduction"), PackageLoader("fedwatt.report")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    appearance = looks(setting.methods)
+    appearance = looks(METHODS)
     every = (*LOOKS.values(), *PARTS.values())
-    text = pages.get_template("reproduction.html.jinja").render(
+    text = fill(
+        "reproduction",
+        "reproduction.html.jinja",
         scale=setting.scale,
         verdicts=verdicts(view),
         headline=headline(view),
@@ -60,11 +39,11 @@ def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path)
         overview=overview,
         methods=[
             {"label": m, "name": name_of(m), "colour": VARIABLES[appearance[m].colour]}
-            for m in setting.methods
+            for m in METHODS
         ],
-        labels={name_of(method): method for method in setting.methods},
+        labels={name_of(method): method for method in METHODS},
         name_of=name_of,
-        cells=lab.count,
+        cells=len(lab.every),
         light={VARIABLES[look.colour]: look.colour for look in every},
         dark={VARIABLES[look.colour]: look.dark for look in every},
     )

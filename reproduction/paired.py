@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import nctdtrinc, stdtr, stdtrit
 
 from fedwatt.report.statistics import Estimate, estimate
-from fedwatt.report.table import shown
+from fedwatt.report.table import cell_text
 
 LEVEL: Final = 0.05
 """A difference counts if its p, corrected, is below this."""
@@ -152,8 +152,8 @@ def gap_text(
     if not difference.seeds:
         return "no seed that both finished"
     if difference.seeds < 2 or difference.copies:
-        return shown(difference.mean, digits) + unit
+        return cell_text(difference.mean, digits) + unit
     mean, low, high = (
-        shown(value, digits) for value in (difference.mean, difference.low, difference.high)
+        cell_text(value, digits) for value in (difference.mean, difference.low, difference.high)
     )
     return f"{mean} [{low}, {high}]{unit}"

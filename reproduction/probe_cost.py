@@ -21,9 +21,9 @@ from reproduction.overhead import (
 )
 from reproduction.paper import printed
 from reproduction.record import Record
-from reproduction.show import facts_line, printed_text
 from reproduction.study import Block, Findings, Setting, Study, View
-from reproduction.turns import CONTENDERS, PERIOD, overhead, part_seconds, turns_cell
+from reproduction.tables import facts_line, printed_text
+from reproduction.timing import CONTENDERS, PERIOD, overhead, part_seconds, turns_cell
 
 SMALL: dict[str, Any] = {"vehicles": 3, "participation": 1.0}
 """Three vehicles that take part in every round, so that a probe comes every R_probe rounds."""

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.report.table import ReportTable
-from reproduction.cell import METHODS, Cell
+from reproduction.cell import Cell
 from reproduction.data import DATASETS, PLAIN, PRINTED_AS, RICH, Sources
 from reproduction.record import Record
 from reproduction.scale import Scale
@@ -22,7 +22,7 @@ NOTHING: Final = "Nothing has run."
 
 @dataclass(frozen=True)
 class Setting:
-    """At which scale, on which datasets and with which methods studies are carried out."""
+    """Scale and datasets on which studies are carried out."""
 
     scale: Scale
     ved: tuple[str, ...]
@@ -31,7 +31,6 @@ class Setting:
     """Datasets that take the place of its eVED."""
     fleet: str
     """Where fleets of trucks, buses or more than ten vehicles come from."""
-    methods: tuple[str, ...] = METHODS
 
     @property
     def places(self) -> list[tuple[str, str]]:
@@ -55,25 +54,18 @@ class Setting:
             "ved": list(self.ved),
             "eved": list(self.eved),
             "fleet": self.fleet,
-            "methods": list(self.methods),
         }
-
-    def among(self, methods: Sequence[str]) -> list[str]:
-        """Return those of `methods` that were asked for."""
-        return [method for method in methods if method in self.methods]
 
 
 def setting_for(
     scale: Scale,
     sources: Sources,
     datasets: Sequence[str] = (),
-    methods: Sequence[str] = METHODS,
 ) -> Setting:
     """Return the datasets that are there, or those asked for, in the places of the paper's two."""
-    for kind, names, available in (("dataset", datasets, DATASETS), ("method", methods, METHODS)):
-        for name in names:
-            if name not in available:
-                raise SettingError(unknown(kind, name, available))
+    for name in datasets:
+        if name not in DATASETS:
+            raise SettingError(unknown("dataset", name, DATASETS))
     requested = tuple(dict.fromkeys(datasets))
     plain = tuple(d for d in requested if d in PLAIN)
     rich = tuple(d for d in requested if d in RICH)
@@ -92,7 +84,7 @@ def setting_for(
             rich = (*(d for d in ("eved", "ved-enriched") if sources.has(d)), "synthetic-enriched")
     driven = scale.name != "smoke" and sources.has("ved-electrified")
     fleet = "ved-electrified" if driven or plain == ("ved-electrified",) else "synthetic"
-    return Setting(scale, plain, rich, fleet, tuple(m for m in METHODS if m in methods))
+    return Setting(scale, plain, rich, fleet)
 
 
 def setting_of(lab: "Lab") -> Setting:
@@ -109,7 +101,6 @@ def from_table(scale: Scale, table: Mapping[str, Any]) -> Setting:
         tuple(table["ved"]),
         tuple(table["eved"]),
         str(table["fleet"]),
-        tuple(m for m in METHODS if m in table["methods"]),
     )
 
 
@@ -118,10 +109,22 @@ class View(Protocol):
 
     @property
     def setting(self) -> Setting:
-        """Return scale, datasets and methods."""
+        """Return scale and datasets."""
 
     def get(self, cell: Cell) -> Record | None:
         """Return the record, if the cell has run."""
+
+
+@dataclass(frozen=True)
+class LabView:
+    """The records of a lab as studies read them; nothing can be trained with it."""
+
+    setting: Setting
+    lab: "Lab"
+
+    def get(self, cell: Cell) -> Record | None:
+        """Return the record, if the cell has run."""
+        return self.lab.get(cell)
 
 
 @dataclass(frozen=True)

@@ -1,44 +1,107 @@
-"""Carry out a cell: a federation, every vehicle alone, or all data in one place."""
+"""Carry out a cell: a federation, every vehicle alone, or all data in one place.
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+The length of fractional steps (`eq:frac_precond`) is measured on the way: from models that the
+training passed, the local steps of that round are taken again, and the length ‖p ⊙ g‖ of each is
+compared with ‖g‖. FedAvg at the learning rate times their ratio takes steps of the same mean
+length: what FO gains beyond it is due to the shape of its steps, not to their size.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import nan
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedwatt.engine import plain
+from fedwatt.engine.batches import Batches, Draw
+from fedwatt.engine.job import Job
 from fedwatt.engine.pool import resolve_device
 from fedwatt.federation import Federation, History, RoundRecord, State
-from fedwatt.federation.participation import participant_count
+from fedwatt.federation.participation import participant_count, participants
 from fedwatt.federation.records import Evaluation
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import Fractional, Method, RoughnessProximal, get
+from fedwatt.methods.rule import LocalRule, Rows, scheduled
 from fedwatt.metrics import micro
 from fedwatt.runs.provenance import describe_fleet, provenance
 from fedwatt.runs.simulation import federation_for
 from fedwatt.windows import SPLITS, Client, Fleet
 from reproduction.cell import Cell, run_config
-from reproduction.latency import latencies
-from reproduction.record import (
-    FLAT,
-    MADE_WITH,
-    REACH,
-    ROUNDS,
-    TIMING,
-    VEHICLES,
-    Record,
-    columns_of,
-)
+from reproduction.record import FLAT, MADE_WITH, REACH, ROUNDS, TIMING, VEHICLES, Record, columns_of
 from reproduction.scale import Scale
-from reproduction.stepscale import step_scale
-from reproduction.turns import measured, timed_rounds
+from reproduction.timing import latencies, measured, timed_rounds
+
+STEPS = 60
+"""Steps of a round that are measured: the scale settles within a few."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(LocalRule):
+    """Takes the steps of a fractional rule, without its gate, and notes how long they are."""
+
+    rule: Fractional
+    steps: list[tuple[float, float, float]] = field(default_factory=list)
+    """(‖g‖, ‖p ⊙ g‖, mean of p) of each step after the first of a round."""
+
+    looks_back: ClassVar[bool] = True
+
+    def direction(
+        self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
+    ) -> Tensor:
+        """Return g ⊙ p, noted; the first step of a round is plain."""
+        if previous is None:
+            return gradient
+        p = self.rule.scale(weights - previous)
+        scaled = gradient * p
+        self.steps.append((float(gradient.norm()), float(scaled.norm()), float(p.mean())))
+        return scaled
+
+
+def step_scale(
+    federation: Federation, method: Method, models: Mapping[int, Tensor]
+) -> dict[str, float]:
+    """Return means over steps h ≥ 1 of the first seed's participants: `length` Σ‖p⊙g‖/Σ‖g‖ and
+    `coordinate`, the mean of p; `models` maps a round to the models [R, D] it started from.
+
+    Only the fractional rule is applied: a pull is far weaker than the gradient.
+    """
+    (rule,) = (r for r in method.local if isinstance(r, Fractional))
+    measured = Measured(rule=rule)
+    for at, weights in models.items():
+        _train(federation, measured, at, weights[:1, : federation.model.layout.size])
+    if not measured.steps:
+        return {}
+    plain_length, length, coordinate = np.array(measured.steps).T
+    return {
+        "length": float(length.sum() / plain_length.sum()),
+        "coordinate": float(coordinate.mean()),
+    }
+
+
+def _train(federation: Federation, rule: Measured, at: int, broadcast: Tensor) -> None:
+    """Take the first steps of round `at`, vehicle by vehicle, from the model [1, D]."""
+    training = federation.training
+    seed = federation.seeds[0]
+    everyone = np.ones(len(federation.members.population), dtype=bool)
+    learning_rate = scheduled(training.learning_rate, training.schedule, at)
+    for position in participants(seed, at, everyone, training.participation).tolist():
+        vehicle = int(federation.members.population[position])
+        name = federation.fleet.names[vehicle]
+        windows = federation.pool.train.count(vehicle)
+        steps = min(STEPS, training.epochs * -(-windows // training.batch))
+        draw = Draw(seed, at, name, windows=windows, end=steps, batch=training.batch)
+        batches = Batches(federation.pool, [vehicle], [draw])
+        task = (federation.model, federation.loss)
+        plain.train(Job((rule,), ({},), *task, broadcast, learning_rate, batches))
+
 
 OnRound = Callable[[int, int], None]
 """Called with (rounds done, all rounds)."""
 
-Rows = list[dict[str, Any]]
+HistoryRows = list[dict[str, Any]]
 
 Lost = dict[int, int]
 """Place of a diverged seed → the round in which it did."""
@@ -145,7 +208,7 @@ def _record(
     recorded_rounds = {0, last}
     if cell.purpose == "result":
         recorded_rounds |= {r for r in rounds if r % every == 0 or abs(r - near) <= REACH}
-    replies: Rows = []
+    replies: HistoryRows = []
     if any(isinstance(rule, RoughnessProximal) for rule in method.local):
         answered = [row for row in history.clients if row["replied"]]
         facts["pull"] = float(np.mean([row["pull"] for row in answered]))
@@ -162,11 +225,11 @@ def _record(
     )
 
 
-def _rows_of(rows: Rows, rounds: set[int]) -> Rows:
+def _rows_of(rows: HistoryRows, rounds: set[int]) -> HistoryRows:
     return [row for row in rows if row["round"] in rounds or row["diverged"]]
 
 
-def _alone(federation: Federation, on_round: OnRound) -> Rows:
+def _alone(federation: Federation, on_round: OnRound) -> HistoryRows:
     """Return every vehicle trains by itself, as many rounds as a federation would ask it for."""
     training = federation.training
     rounds = max(1, round(training.rounds * training.participation))
@@ -203,7 +266,7 @@ def _alone(federation: Federation, on_round: OnRound) -> Rows:
     return _rows(federation.seeds, merged, lost)
 
 
-def _pooled(federation: Federation, on_round: OnRound) -> Rows:
+def _pooled(federation: Federation, on_round: OnRound) -> HistoryRows:
     """Return one model on all windows in one place: as many steps as all participants together."""
     training = federation.training
     participants = participant_count(len(federation.members.population), training.participation)
@@ -261,8 +324,8 @@ def _lost(state: State) -> Lost:
 
 def _rows(
     seeds: Sequence[int], evaluations_by_round: dict[int, list[Evaluation]], lost: Lost
-) -> Rows:
-    rows: Rows = []
+) -> HistoryRows:
+    rows: HistoryRows = []
     for at, evaluations in evaluations_by_round.items():
         for run, (seed, evaluation) in enumerate(zip(seeds, evaluations, strict=True)):
             test = micro(evaluation.test)

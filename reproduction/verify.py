@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from fedwatt.runs.provenance import describe_fleet, same_kind
 from reproduction.cell import Cell, key_of
-from reproduction.hours import cell_hours
 from reproduction.lab import Lab
+from reproduction.progress import cell_hours
 from reproduction.record import Record
 from reproduction.train import is_timing, train_group
 

@@ -43,6 +43,17 @@ sys.exit("It ended without a checkpoint: " + ended.output)
 """
 
 
+def test_the_page_is_short_and_its_walks_name_few_files() -> None:
+    assert len(PAGE.split()) <= 2000
+    walks = re.split(r"^\*\*\d\. ", PAGE.partition("## Three walks")[2], flags=re.MULTILINE)[1:]
+    walks[-1] = walks[-1].partition("\n## ")[0]
+    # A walk of the second kind is its table; what follows names files for other purposes.
+    files = [set(re.findall(r"`([\w/]+\.py)`", walk.partition("\n\nFor ")[0])) for walk in walks]
+    assert [len(names) <= most for names, most in zip(files, (12, 12, 15), strict=True)] == [
+        True
+    ] * 3
+
+
 def test_every_package_is_in_the_table() -> None:
     packages = {folder.name for folder in LIBRARY.iterdir() if (folder / "__init__.py").is_file()}
     assert packages | {"tables"} == PACKAGES

@@ -85,9 +85,9 @@ def test_reference_to(folder: Path) -> None:
 def test_whole_and_short(folder: Path) -> None:
     (folder / "a+b").mkdir()
     (folder / "a+b" / "own.py").write_text("one = 1\n")
-    assert plugins.whole("a+b/own.py:one")
+    assert plugins.is_single("a+b/own.py:one")
     assert plugins.short("a+b/own.py:one") == "one"
-    assert not plugins.whole("fractional+./own.py:one")
+    assert not plugins.is_single("fractional+./own.py:one")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ lines are "name   meaning" becomes a table.
 import inspect
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
@@ -46,9 +47,9 @@ PYTHON = {
         "fedwatt.methods.mean_delta fedwatt.methods.moved fedwatt.methods.Range",
     ),
     "Models": ("What is trained.", "fedwatt.Model fedwatt.models.get_model"),
-    "Observers": ("[Following a run](watching.md) from your own code.", "fedwatt.Observer:*"),
+    "Observers": ("[Watch a run](watching.md) from Python.", "fedwatt.Observer:*"),
     "In the vehicle": (
-        "[On board](edge.md); these need numpy and onnxruntime only.",
+        "[In the vehicle](edge.md): these need numpy and onnxruntime only.",
         "fedwatt.edge.energy_model.EnergyModel:* fedwatt.edge.predictor.EnergyPredictor:* "
         "fedwatt.edge.predictor.Prediction fedwatt.edge.card.ModelCard",
     ),
@@ -60,15 +61,18 @@ W windows. Everything raises `fedwatt.errors.FedwattError` for what the caller c
 """
 COMMANDS_HEAD = """# Commands
 
-Every command with its arguments and options; `--help` behind any of them shows the same. What \
-`--set` takes is in [Configuration](configuration.md).
+For everyone who looks up an option. An option means the same in every command: those of \
+several commands are in the first table, and each command lists its other options. `--help` \
+shows them with their defaults; [Configuration](configuration.md) has what `--set` takes. \
+The maintainers' commands `compare`, `reproduce` and `bench` need a clone of the repository.
 """
+MAINTENANCE = ("compare", "reproduce", "bench")
 _ARRAYS = {"float64": "Float", "floating": "Float", "int64": "Int", "bool": "Bool"}
 _ROW = re.compile(r"^(\S(?:.*?\S)?)\s{2,}(\S.*)$")
 
 
 def from_docstring(text: str) -> str:
-    """A docstring as Markdown."""
+    """Return a docstring as Markdown."""
     return "\n\n".join(map(_paragraph, re.split(r"\n\s*\n", inspect.cleandoc(text))))
 
 
@@ -135,7 +139,7 @@ def _short(text: str) -> str:
 
 
 def python_page() -> str:
-    """The page of the Python names."""
+    """Return the page of the Python names."""
     parts = [PYTHON_HEAD]
     for section, (purpose, names) in PYTHON.items():
         parts.append(f"## {section}\n\n{purpose}\n")
@@ -158,46 +162,65 @@ def _entry(path: str, members: str) -> Iterator[str]:
 
 
 def commands_page() -> str:
-    """The page of the commands."""
-    return "\n".join([COMMANDS_HEAD, *_command(get_command(app), "fedwatt")])
+    """Return the page of the commands."""
+    leaves = dict(_leaves(get_command(app), "fedwatt"))
+    uses = Counter(p.opts[0] for node in leaves.values() for p in _options(node))
+    common: dict[str, tuple[str, str]] = {}
+    parts = []
+    for path, node in leaves.items():
+        arguments = [_typed(p) for p in node.params if p.param_type_name == "argument"]
+        parts.append(f"## {path}\n\n`{' '.join([path, *arguments])}`: {node.help}\n")
+        here = []
+        for option in _options(node):
+            if uses[option.opts[0]] > 1:
+                text = re.sub(r" ?\[default: .*?\]", "", option.help)
+                common.setdefault(option.opts[0], (f"`{_typed(option)}`", text))
+                here.append(f"`{option.opts[0]}`")
+        own = [(f"`{_typed(o)}`", o.help) for o in _options(node) if uses[o.opts[0]] == 1]
+        if own:
+            parts.append(table(("option", ""), own) + "\n")
+        if here:
+            parts.append(f"{'Also' if own else 'Options:'} {', '.join(here)}.\n")
+    shared = table(("option", ""), sorted(common.values()))
+    return "\n".join([COMMANDS_HEAD, f"## Options of several commands\n\n{shared}\n", *parts])
 
 
-def _command(command: Any, path: str) -> Iterator[str]:
+def _leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the commands that users call, with the words that are typed."""
     inner = getattr(command, "commands", {})
-    if path != "fedwatt":
-        yield f"{'##' if path.count(' ') == 1 else '###'} {path}\n"
-        yield " ".join((command.help or "").split()) + "\n"
-        takes = [p for p in command.params if p.name != "help" and not getattr(p, "hidden", False)]
-        if takes:
-            yield table(("", ""), [_taken(one) for one in takes]) + "\n"
-    for name, one in inner.items():
-        yield from _command(one, f"{path} {name}")
+    if not inner:
+        yield path, command
+    for name, child in inner.items():
+        if name not in MAINTENANCE:
+            yield from _leaves(child, f"{path} {name}")
 
 
-def _taken(one: Any) -> tuple[str, str]:
-    """An argument or an option: what to type, and what it means."""
-    if one.param_type_name == "argument":
-        return f"`{one.metavar or one.name.upper()}`", one.help or ""
-    typed = ", ".join(f"`{option}`" for option in [*one.opts, *one.secondary_opts])
-    if not one.is_flag:
-        kind = one.metavar or one.type.name.upper().removesuffix(" RANGE")
-        typed = re.sub(r"`$", f" {kind}`", typed)
-    empty = one.default in (None, "", (), []) or callable(one.default) or one.is_flag
-    return typed, (one.help or "") + ("" if empty else f" Default: `{one.default}`.")
+def _options(command: Any) -> list[Any]:
+    return [p for p in command.params if p.param_type_name == "option" and not p.hidden]
+
+
+def _typed(parameter: Any) -> str:
+    """Return the words that are typed for an argument or an option."""
+    if parameter.param_type_name == "argument":
+        return parameter.metavar or parameter.name.upper()
+    names = ", ".join([*parameter.opts, *parameter.secondary_opts])
+    if parameter.is_flag:
+        return names
+    return f"{names} {parameter.metavar or parameter.type.name.upper().removesuffix(' RANGE')}"
 
 
 def configuration_page() -> str:
-    """The page of the configuration, with the columns of every table."""
+    """Return the page of the configuration, with the columns of every table."""
     return _with_block("configuration.md", "columns", tables.markdown())
 
 
 def data_page() -> str:
-    """The page of the data, with the channels that a mapping may have."""
+    """Return the page of the data, with the channels that a mapping may have."""
     rows = [
-        (f"`{name}`", own.unit, own.meaning, ", ".join(own.units))
+        (f"`{name}`", own.meaning, ", ".join(own.units))
         for name, own in ((name, CHANNELS[name]) for name in MAPPABLE)
     ]
-    head = ("id", "unit", "meaning", "units that a mapping may name")
+    head = ("id", "meaning", "units that a mapping may name")
     return _with_block("data.md", "channels", table(head, rows))
 
 

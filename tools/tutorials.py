@@ -48,7 +48,7 @@ class Cell:
 
 
 def cells(page: str) -> list[Cell]:
-    """A page as cells; `written` puts them together again."""
+    """Split a page into cells; `written` joins them."""
     found = []
     end = 0
     for block in _BLOCK.finditer(page):
@@ -62,7 +62,7 @@ def cells(page: str) -> list[Cell]:
 
 
 def written(page: list[Cell]) -> str:
-    """The page of these cells."""
+    """Return the page of these cells."""
     parts = []
     for cell in page:
         if cell.kind == "markdown":
@@ -76,7 +76,7 @@ def written(page: list[Cell]) -> str:
 
 
 def commands(cell: Cell) -> Iterator[list[str]]:
-    """The words after `fedwatt` of every command of a `bash` cell."""
+    """Return the words after `fedwatt` of every command of a `bash` cell."""
     for line in cell.text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if words[:1] != ["fedwatt"]:
@@ -85,7 +85,7 @@ def commands(cell: Cell) -> Iterator[list[str]]:
 
 
 def printed(cell: Cell, names: dict[str, object]) -> str:
-    """What a cell prints to its standard output; it runs in the current folder."""
+    """Run a cell in the current folder and return its standard output."""
     if cell.file:
         Path(cell.file).write_text(cell.text, encoding="utf-8")
         return ""
@@ -103,7 +103,7 @@ def printed(cell: Cell, names: dict[str, object]) -> str:
 
 
 def executed(page: list[Cell]) -> list[Cell]:
-    """The cells with what they print now."""
+    """Return the cells with their present outputs."""
     names: dict[str, object] = {"__name__": "__main__"}
     return [cell if cell.kind == "markdown" else _with_output(cell, names) for cell in page]
 
@@ -116,7 +116,7 @@ def _with_output(cell: Cell, names: dict[str, object]) -> Cell:
 
 
 def notebook(page: list[Cell]) -> str:
-    """The same cells as a Jupyter notebook, format 4.5."""
+    """Return the same cells as a Jupyter notebook, format 4.5."""
     made = []
     for number, cell in enumerate(page):
         entry: dict[str, object] = {"id": f"cell-{number}", "metadata": {}}

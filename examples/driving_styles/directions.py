@@ -40,7 +40,7 @@ class StyleSums:
 
     @classmethod
     def of(cls, trips: FloatArray) -> "StyleSums":
-        """The sums of one vehicle from the means of its trips [T, p]."""
+        """Return the sums of one vehicle from the means of its trips [T, p]."""
         mean = trips.mean(axis=0)
         apart = trips - mean
         count = len(trips)
@@ -48,7 +48,7 @@ class StyleSums:
 
     @classmethod
     def total(cls, vehicles: Iterable["StyleSums"]) -> "StyleSums":
-        """The sums of a fleet."""
+        """Return the sums of a fleet."""
         parts: Sequence[StyleSums] = list(vehicles)
         return cls(
             *(np.sum([getattr(one, name) for one in parts], axis=0) for name in cls.__annotations__)
@@ -69,7 +69,7 @@ class Directions:
 
 
 def directions(total: StyleSums, vehicles: int) -> Directions:
-    """The directions of a fleet, from its sums."""
+    """Return the directions of a fleet, from its sums."""
     if not total.freedom:
         raise DataError(
             "Every vehicle has one training trip alone, so nobody can tell what is its style and "

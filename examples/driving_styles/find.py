@@ -151,7 +151,7 @@ def places(clients: Sequence[Client], model: Model, weights: Tensor) -> FloatArr
 
 
 def _profile(clients: Sequence[Client], members: IntArray) -> dict[str, tuple[float, ...]]:
-    """What tells the styles apart: means over their vehicles of features' means and spreads."""
+    """Return the means and spreads of features by style, over its vehicles."""
     features = clients[0].features
     told: dict[str, FloatArray] = {}
     for place in np.flatnonzero(motion_features(features)).tolist():

@@ -33,7 +33,7 @@ class Clustering:
     within: float
 
     def of(self, points: FloatArray) -> IntArray:
-        """The cluster of each point [N, dimensions], as each vehicle finds it on board."""
+        """Return the cluster of each point [N, dimensions], as each vehicle computes it."""
         own: IntArray = nearest(points, self.centres[None])[0][0]
         return own
 
@@ -51,7 +51,7 @@ def nearest(points: FloatArray, centres: FloatArray) -> tuple[IntArray, FloatArr
 def k_means(
     points: FloatArray, spread: FloatArray, k: int, rng: Generator, *, fewest: int
 ) -> Clustering | None:
-    """The tightest k clusters of at least `fewest` of the points [N, dimensions]; None: none.
+    """Return the tightest k clusters of `fewest` or more points [N, dimensions]; None: none.
 
     `spread` [dimensions] is the standard deviation of all points, whose mean is 0.
     """

@@ -37,7 +37,7 @@ class FleetScale:
 
 
 def scale_sums(client: Client) -> FloatArray:
-    """What a vehicle adds for the fleet's scale: means of features and of their squares, [2, F].
+    """Return a vehicle's contribution to the fleet's scale: means of features and squares, [2, F].
 
     With robust scaling they are medians and what stands for squares there.
     """
@@ -52,7 +52,7 @@ def scale_sums(client: Client) -> FloatArray:
 
 
 def fleet_scale(total: FloatArray, vehicles: int) -> FleetScale:
-    """The fleet's scale from the vehicles' sums [2, F]."""
+    """Return the fleet's scale from the vehicles' sums [2, F]."""
     center, squares = total / vehicles
     return FleetScale(center, np.sqrt(np.maximum(squares - center**2, 1e-12)))
 
@@ -83,12 +83,12 @@ class Driving:
     cross: FloatArray
 
     def at_equal_speed(self, beta: FloatArray) -> FloatArray:
-        """What is left of φ once the fleet's φ at the same speed is taken off, [T, p]."""
+        """Return φ minus the fleet's φ at the same speed, [T, p]."""
         return self.hidden - self.powers @ beta
 
 
 def driving(client: Client, model: Model, weights: Tensor, scale: FleetScale) -> Driving:
-    """The vehicle's driving as the model with `weights` [D] sees it."""
+    """Return the features of the vehicle's driving by the model with `weights` [D]."""
     assert client.scaler is not None
     moving = motion_features(client.features)
     ends = client.ends["train"]

@@ -32,7 +32,7 @@ class Explained:
 def explained(
     points: FloatArray, spread: FloatArray, most: int, rng: Generator, *, fewest: int
 ) -> Explained:
-    """What up to `most` clusters of at least `fewest` vehicles explain of points [N, q]."""
+    """Return the variance of points [N, q] that up to `most` clusters explain."""
     whole = float((points**2).sum())
     shares = []
     best = 0.0
@@ -57,7 +57,7 @@ class Excess:
 def excess(
     found: Explained, count: int, spread: FloatArray, rng: Generator, *, fewest: int
 ) -> Excess:
-    """What was found in `count` points against even boxes of this spread [q]."""
+    """Compare a clustering of `count` points with those of even boxes of this spread [q]."""
     drawn = []
     most = len(found.shares) + 1
     for _ in range(DRAWS):
@@ -73,7 +73,7 @@ def excess(
 
 
 def adjusted_rand(one: IntArray, other: IntArray) -> float:
-    """Adjusted Rand index of two groupings [N]: 1 if they are the same, about 0 by chance.
+    """Return the adjusted Rand index of two groupings [N]: 1 if equal, about 0 by chance.
 
     Hubert and Arabie, "Comparing partitions", 1985. All that it needs of vehicles is how many are
     in each pair of groups.

@@ -24,8 +24,7 @@ from fedwatt.cli import (
     serve,
     tune,
 )
-from fedwatt.cli.console import console, errors
-from fedwatt.cli.panels import Panels
+from fedwatt.cli.console import Panels, console, errors
 from fedwatt.errors import FedwattError, RunError, needs_extra
 
 TRAIN: Final = "Train"

@@ -1,4 +1,4 @@
-"""The two streams that commands write to, and what several commands show there."""
+"""The two streams that commands write to, tables and pages on them, and the form of help."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,12 +6,15 @@ from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import click
 import typer
+import typer.core
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperGroup
 
 from fedwatt.files import write_bytes, write_text
 
@@ -88,3 +91,28 @@ def wait_for_interrupt() -> None:
     """Return when Ctrl-C is pressed, or a service manager says to stop."""
     with suppress(KeyboardInterrupt):
         Event().wait()
+
+
+# Rich's help has five columns: at 80 characters it leaves sixteen for the text of an option.
+typer.core.HAS_RICH = False
+
+
+ORDER: Final = ("Train", "Predict", "Data", "Deploy", "Analyse")
+"""Panels of the first screen; others follow."""
+
+
+class Panels(TyperGroup):
+    """A group whose help lists commands by their panel."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section per panel."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                panel = getattr(command, "rich_help_panel", None)
+                title = panel if isinstance(panel, str) else "Commands"
+                panels.setdefault(title, []).append((name, command.get_short_help_str(80)))
+        for title in sorted(panels, key=lambda title: (*ORDER, title).index(title)):
+            with formatter.section(title):
+                formatter.write_dl(panels[title])

@@ -10,6 +10,7 @@ import typer
 from fedwatt.cli import deploy_owner
 from fedwatt.cli.console import (
     Json,
+    Panels,
     console,
     errors,
     plain_table,
@@ -18,7 +19,6 @@ from fedwatt.cli.console import (
 )
 from fedwatt.cli.deploy_owner import STORE, Keys, StoreFolder
 from fedwatt.cli.options import OUT_HELP, Resume, refuse_folder, resumable
-from fedwatt.cli.panels import Panels
 from fedwatt.cli.progress import show_results
 from fedwatt.errors import counted
 
@@ -81,13 +81,13 @@ def server(store: StoreFolder = STORE, address: Address = LOCAL) -> None:
     flower = flower_of(store, address)
     from fedwatt.deploy import show_log
     from fedwatt.deploy.transport import processes
+    from fedwatt.files import holding
 
     flower.store.check_server()
     show_log()
     flower.connect()
-    with processes.only_server(flower) as ended:
-        if ended:
-            console.print(f"Ended {counted(ended, 'process')} of a server that was killed.")
+    taken = f"A server is running on {store} already. End it first, or use another --store."
+    with holding(store, "server", taken):
         flower.refuse_taken_port()
         show_command(flower.superlink())
         status = processes.serve_superlink(
@@ -119,6 +119,7 @@ def vehicle(
     from fedwatt.deploy import need_flower, show_log
     from fedwatt.deploy.vehicle.acceptance import bytes_per_second
     from fedwatt.deploy.vehicle.handler import open_vehicle
+    from fedwatt.files import holding
 
     client = open_vehicle(folder, state, keys, threads=threads, nice=nice)
     if dry_run:
@@ -133,15 +134,18 @@ def vehicle(
 
     show_log()
     bandwidth = bytes_per_second(client.acceptance.bandwidth)
+    # Two processes would answer a round twice.
+    taken = f"A vehicle is running on {state} already. End it first, or use another --state."
     try:
-        serve(
-            client.handle,
-            Connection.of(address, keys, bandwidth),
-            name=client.name,
-            largest=client.acceptance.largest_message,
-            poll_seconds=poll,
-            patience_seconds=patience,
-        )
+        with holding(state, "vehicle", taken):
+            serve(
+                client.handle,
+                Connection.of(address, keys, bandwidth),
+                name=client.name,
+                largest=client.acceptance.largest_message,
+                poll_seconds=poll,
+                patience_seconds=patience,
+            )
     except KeyboardInterrupt:
         console.print("Stopped.")
 
@@ -233,12 +237,12 @@ def dashboard(
                 "Put a proxy with TLS and a password in front of it."
             )
         wait_for_interrupt()
-        console.print("No longer shown; the fleet goes on.")
+        console.print("No longer shown; the fleet is not affected.")
 
 
 @app.command(rich_help_panel=SERVER)
 def backup(
-    file: Annotated[Path, typer.Argument(help="Tar file to write.")],
+    file: Annotated[Path, typer.Argument(help="File to write, such as fleet.tar.gz.")],
     runs: Annotated[
         list[Path] | None, typer.Option("--run", help="Use this run folder; repeatable.")
     ] = None,
@@ -247,11 +251,11 @@ def backup(
     ] = False,
     store: StoreFolder = STORE,
 ) -> None:
-    """Back up the key store and runs into one file while they go on."""
+    """Back up the key store and runs into one file while they run."""
     from fedwatt.deploy.operate.backup import back_up
 
     content = back_up(file, store if store.exists() else None, runs or [], keys=private_keys)
-    console.print(f"{file}: {counted(len(content.sha256), 'file')}")
+    console.print(f"{file}: {counted(len(content.files), 'file')}")
     if content.left_out:
         left = counted(len(content.left_out), "private key")
         console.print(f"{left} left out; --private-keys includes them.")
@@ -267,7 +271,7 @@ def restore_backup(
 
     content = restore(file, folder)
     console.print(
-        f"{folder}: {counted(len(content.sha256), 'file')} of {content.at}, written by fedwatt "
+        f"{folder}: {counted(len(content.files), 'file')} of {content.at}, written by fedwatt "
         f"{content.version}."
     )
     for name in content.left_out:

@@ -157,7 +157,7 @@ def quickstart(
     names = make_trial(folder, trial_configuration(rounds))
     console.print(
         "This is a trial: one machine has all keys, and the owner's key was discarded. docs/"
-        "deploy.md shows how a real fleet begins."
+        "deploy.md shows how to deploy one."
     )
     console.print("Next, each in its own terminal:")
     console.print(f"  fedwatt deploy server --store {folder}/server", soft_wrap=True)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedwatt.cli.console import Json, console, print_json
+from fedwatt.cli.console import Json, Panels, console, print_json, write_figure
 from fedwatt.cli.data.shared import Fleet
 from fedwatt.cli.options import OUT_HELP
-from fedwatt.cli.panels import Panels
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, SettingError
 from fedwatt.windows import DataSettings
@@ -133,10 +132,9 @@ def _compared_with_model(
 
     agreement = compare_with_reference(elevation_map, read_terrain_model([model]))
     if figure is not None:
-        from fedwatt.report.figures.elevation import baseline_figure
-        from fedwatt.report.page import saved
+        from fedwatt.report.figures.elevation import agreement_figure
 
-        figure.write_bytes(saved(baseline_figure(agreement)))
+        write_figure(figure, agreement_figure(agreement))
     rows = {
         "nodes of the map": f"{agreement.nodes:,}",
         "of these covered by the terrain model": f"{agreement.covered:.1%}",

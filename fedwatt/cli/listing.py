@@ -10,12 +10,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedwatt.cli.console import Json, console, print_json
+from fedwatt.cli.console import Json, console, plain_table, print_json
 from fedwatt.errors import FedwattError
 
 Name = Annotated[
     str | None,
-    typer.Argument(help="Only this method or composition, such as fractional+scaffold, in full."),
+    typer.Argument(help="Method or composition to describe, such as fractional+scaffold."),
 ]
 
 
@@ -25,60 +25,64 @@ def list_parts(name: Name = None, as_json: Json = False) -> None:
         description = describe_method(name)
         print_json(description) if as_json else console.print(_method_table(name, description))
         return
-    entries = [*_method_entries(), *_other_entries()]
+    methods = _methods()
+    parts = _parts()
+    plugins = [*_plugins()]
     if as_json:
-        print_json(entries)
+        print_json({"methods": methods, "parts": parts, "plugins": plugins})
         return
-    table = Table("kind", "name", "from", "", box=None, padding=(0, 2), pad_edge=False)
-    for entry in entries:
-        table.add_row(*entry.values())
-    console.print(table)
+    console.print(plain_table(("Method", ""), methods.items()))
+    console.print()
+    console.print(plain_table(("Kind", "Names"), [(k, ", ".join(v)) for k, v in parts.items()]))
+    if plugins:
+        console.print(plain_table((*plugins[0],), [entry.values() for entry in plugins]))
     console.print("Compositions such as fractional+scaffold or fedprox@krum+yogi are methods.")
-    console.print("'fedwatt list NAME' describes a method; ./file.py:name is code of your own.")
+    console.print("'fedwatt list NAME' describes a method; ./file.py:name is code in a file.")
 
 
-def _entry(kind: str, name: str, origin: str, summary: str) -> dict[str, str]:
-    return {"kind": kind, "name": name, "from": origin, "summary": summary}
-
-
-def _method_entries() -> Iterator[dict[str, str]]:
-    """Yield the named methods, then the parts of compositions."""
+def _methods() -> dict[str, str]:
+    """Map each named method to its summary."""
     from fedwatt.methods import METHODS
-    from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS, recipe
+    from fedwatt.methods.catalogue import recipe
 
-    for name in METHODS:
-        yield _entry("method", name, "fedwatt", recipe(name).summary)
-    for kind, names in (("local rule", LOCAL_RULES), ("defence", DEFENCES), ("server", SERVERS)):
-        yield _entry(kind, ", ".join(names), "fedwatt", "")
+    return {name: recipe(name).summary for name in METHODS}
 
 
-def _other_entries() -> Iterator[dict[str, str]]:
-    """Yield models, targets, features and readers, and what installed packages add to any kind."""
-    from fedwatt.methods import METHODS
+def _parts() -> dict[str, list[str]]:
+    """Map each kind of part that fedwatt has to its names."""
+    from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS
     from fedwatt.models import MODELS
-    from fedwatt.plugins import GROUPS, entry_points, resolve
     from fedwatt.telemetry.importing import USUAL_CLEANING
     from fedwatt.windows import FEATURE_SETS, FEATURES
     from fedwatt.windows.targets import TARGETS
 
-    built_in = {
+    return {
+        "local rule": [*LOCAL_RULES],
+        "defence": [*DEFENCES],
+        "server": [*SERVERS],
         "model": [*MODELS],
         "target": [*TARGETS],
         "feature": [*FEATURE_SETS, *FEATURES],
         "reader": [*USUAL_CLEANING],
     }
+
+
+def _plugins() -> Iterator[dict[str, str]]:
+    """Yield the parts that installed packages add."""
+    from fedwatt.methods import METHODS
+    from fedwatt.plugins import GROUPS, entry_points, resolve
+
     for kind in GROUPS:
-        if kind in built_in:
-            yield _entry(kind, ", ".join(built_in[kind]), "fedwatt", "")
         for name in entry_points(kind):
+            entry = {"kind": kind, "name": name, "from": "", "summary": ""}
             try:
                 plugin = resolve(name, kind, "anything", lambda value: True)
             except FedwattError as error:  # one broken package does not hide the others
-                yield _entry(kind, name, "", str(error))
+                yield entry | {"summary": str(error)}
                 continue
             hidden = kind == "method" and name in METHODS
             summary = "hidden by fedwatt's method of this name" if hidden else plugin.summary
-            yield _entry(kind, name, plugin.origin, summary)
+            yield entry | {"from": plugin.origin, "summary": summary}
 
 
 def describe_method(name: str) -> dict[str, Any]:
@@ -142,10 +146,10 @@ def _method_table(name: str, description: dict[str, Any]) -> Table:
     if description["records"]:
         columns = "; ".join(f"{name}, {text}" for name, text in description["records"].items())
         table.add_row("records", f"per vehicle and round: {columns}")
-    for setting, about in description["settings"].items():
-        tuned = f"; tuned from {about['tuned']}" if "tuned" in about else ""
-        meaning = f". {about['meaning']}" if "meaning" in about else ""
-        table.add_row(setting, f"{about['default']}{tuned}{meaning}")
+    for setting, facts in description["settings"].items():
+        tuned = f"; tuned from {facts['tuned']}" if "tuned" in facts else ""
+        meaning = f". {facts['meaning']}" if "meaning" in facts else ""
+        table.add_row(setting, f"{facts['default']}{tuned}{meaning}")
     return table
 
 

@@ -107,11 +107,11 @@ def folder_for(out: Path | None, resume: bool) -> Path:
     return Path("runs") / datetime.now().strftime("%Y-%m-%d-%H%M%S")
 
 
-def refuse_folder(out: Path, resume: bool, own: Collection[str] = ()) -> None:
+def refuse_folder(out: Path, resume: bool, allowed: Collection[str] = ()) -> None:
     """Raise if there is nothing in `out` to `resume`, or something that is no run.
 
-    `own` are names that the command itself may have left there before its run began. A run that is
-    there and is not to be resumed is for `refuse_other_run`, which knows both configurations.
+    `allowed` are names that the command itself may have left there. A run that is there and is not
+    to be resumed is for `refuse_other_run`, which knows both configurations.
     """
     if out.exists() and not out.is_dir():
         raise SettingError(f"{out} is a file, and --out names a folder. Choose another --out.")
@@ -122,7 +122,7 @@ def refuse_folder(out: Path, resume: bool, own: Collection[str] = ()) -> None:
             f"{out} holds no run, so there is nothing to continue. Without --resume a new run "
             "begins, in a folder that is new or empty."
         )
-    if not out.is_dir() or any(path.name not in own for path in out.iterdir()):
+    if not out.is_dir() or any(path.name not in allowed for path in out.iterdir()):
         refuse_filled(out)
 
 
@@ -132,14 +132,14 @@ def holds_run(out: Path) -> bool:
 
 
 @contextmanager
-def resumable(out: Path, kept: str, command: str) -> Iterator[None]:
-    """Let Ctrl-C end a command that fills `out`, and say how to go on with what is `kept`."""
+def resumable(out: Path, parts: str, command: str) -> Iterator[None]:
+    """Let Ctrl-C end a command that fills `out`, and print how to continue after `parts`."""
     try:
         yield
     except KeyboardInterrupt:
         message = "Stopped before anything was begun; there is nothing to continue."
         if holds_run(out):
-            message = f"Stopped. {kept} are kept; continue with: {command} --resume --out {out}"
+            message = f"Stopped. {parts} are kept; continue with: {command} --resume --out {out}"
         errors.print(message)
         raise typer.Exit(130) from None
 

@@ -42,11 +42,11 @@ def predict(
     else:
         _show(made)
     if plot is not None:
-        from fedwatt.edge.pages import energy_figure
+        from fedwatt.edge.trip_page import energy_figure
 
         write_figure(plot, energy_figure(made.prediction))
     if html is not None:
-        from fedwatt.edge.pages import render
+        from fedwatt.edge.trip_page import render
 
         write_page(html, render(made))
 

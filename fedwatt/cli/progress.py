@@ -22,10 +22,10 @@ LARGE_FLEET = 500
 """Fleets of this many vehicles take long enough to build that their progress is shown."""
 
 
-def method_bars(console: Console, *shown: str) -> bars.Progress:
-    """Return a bar for each method with the columns `shown`; without a terminal none is drawn."""
+def method_bars(console: Console, *texts: str) -> bars.Progress:
+    """Return a bar for each method with columns of `texts`; without a terminal none is drawn."""
     name = bars.TextColumn("{task.description}", style="bold", markup=False)
-    columns = (name, bars.BarColumn(None), bars.MofNCompleteColumn(), *map(bars.TextColumn, shown))
+    columns = (name, bars.BarColumn(None), bars.MofNCompleteColumn(), *map(bars.TextColumn, texts))
     left = bars.TimeRemainingColumn()
     hidden = not console.is_terminal
     return bars.Progress(*columns, left, console=console, expand=True, disable=hidden)
@@ -138,14 +138,13 @@ def describe_fleet(fleet: "Fleet") -> str:
     vehicles = counted(len(fleet.clients), "vehicle")
     if fleet.is_lazy:
         vehicles += " made on demand"
-        counts = f"about {counts} (reckoned from {len(here)} vehicles)"
+        counts = f"about {counts} (estimated from {len(here)} vehicles)"
     return f"{fleet.source}: {vehicles}, windows: {counts}; labels {labels}"
 
 
 def describe_labels(fleet: "Fleet") -> str:
     """Return one line on the target and the resolution of its labels."""
-    from fedwatt.report.facts import coarseness
-    from fedwatt.report.load import Predicted
+    from fedwatt.report.load import Predicted, coarseness
     from fedwatt.runs.provenance import describe_target
 
     target = Predicted(**describe_target(fleet))

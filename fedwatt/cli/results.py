@@ -41,7 +41,7 @@ def watch(
         if open:
             typer.launch(address)
         wait_for_interrupt()
-        console.print("No longer watching; the run goes on.")
+        console.print("No longer watching; the run continues.")
 
 
 runs_app = typer.Typer(no_args_is_help=True)

@@ -103,7 +103,7 @@ def route(
     else:
         _show(planned)
     if html is not None:
-        from fedwatt.edge.pages import render_routes
+        from fedwatt.edge.route_page import render_routes
 
         write_page(html, render_routes(planned))
 

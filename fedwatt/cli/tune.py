@@ -79,17 +79,17 @@ class _TrialView:
         self.progress = method_bars(screen, "best {task.fields[best]}")
         self.tasks: dict[str, TaskID] = {}
 
-    def trial(self, label: str, wanted: int, study: "Tuned") -> None:
+    def trial(self, label: str, trials: int, study: "Tuned") -> None:
         """Move the bar, or say what the trial came to."""
         from fedwatt.tuning.tune import shown_score
 
         done = len(study.trials)
         best = shown_score(study.best, self.target, self.unit) if done else "…"
         if label not in self.tasks:
-            self.tasks[label] = self.progress.add_task(label, total=wanted, best=best)
+            self.tasks[label] = self.progress.add_task(label, total=trials, best=best)
         elif not self.screen.is_terminal:
             last = shown_score(study.trials[-1], self.target, self.unit)
-            self.screen.print(f"{label}: trial {done}/{wanted}  {last}  best {best}")
+            self.screen.print(f"{label}: trial {done}/{trials}  {last}  best {best}")
         self.progress.update(self.tasks[label], completed=done, best=best)
 
 

@@ -15,10 +15,20 @@ def need_flower() -> None:
         raise RunError("Deployment needs Flower: pip install 'fedwatt[deploy]'.") from error
 
 
-def show_log(logger: logging.Logger = log, line: str = "%(asctime)s %(message)s") -> None:
-    """Write a log of fedwatt's, and nobody else's, to the error stream."""
+class OneLineFormatter(logging.Formatter):
+    """Escapes line breaks and control sequences, which others' names and words may hold."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        letters = (c if c.isprintable() else repr(c)[1:-1] for c in record.message)
+        record.message = "".join(letters)
+        return super().formatMessage(record)
+
+
+def show_log() -> None:
+    """Write fedwatt's log, and nobody else's, to the error stream."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(line, "%H:%M:%S"))
-    logger.handlers = [handler]
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    log.handlers = [handler]
+    log.setLevel(logging.INFO)
+    log.propagate = False

@@ -33,10 +33,10 @@ from fedwatt.runs.source import learns_elevation
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows import Client, Fleet, build_client
-from fedwatt.windows.client import UNSEEN_SPLIT, prepared, recordings, usable_trips
 from fedwatt.windows.features import feature_names, needs_climb
 from fedwatt.windows.scaling import FleetScaling
 from fedwatt.windows.splits import SPLITS
+from fedwatt.windows.vehicle_trips import UNSEEN_SPLIT, prepared, recordings, usable_trips
 
 FEWEST_TO_TUNE: Final = 5
 """Trips without which validation trips are too few to choose a fine-tuned network."""

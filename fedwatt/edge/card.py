@@ -45,7 +45,7 @@ class ModelCard:
                        "errors", "privacy", "licence"
     trip_prior         how a trip's residuals usually hang together, in Wh, for predictions that
                        learn from the trip under way (`journeys.filter.TripPrior`); or empty
-    balance            bounded correction of whole trips (`journeys.balance.TripBalance`), with the
+    balance            bounded correction of whole trips (`journeys.mixture.TripBalance`), with the
                        scaling of features and labels that it needs; or empty
     """
 
@@ -103,7 +103,7 @@ class ModelCard:
 
 
 Section = tuple[str, list[tuple[str, str]]]
-UNKNOWN = "not known: the folder that it was exported from does not say"
+UNKNOWN = "unknown: the run folder does not say"
 
 
 def sections(card: ModelCard) -> list[Section]:
@@ -120,7 +120,7 @@ def sections(card: ModelCard) -> list[Section]:
 
 def _model(card: ModelCard) -> list[tuple[str, str]]:
     whose = "the telemetry of one vehicle" if card.vehicle else "scaled features of any vehicle"
-    personalised = ", which made the model its own" if card.personalised else ""
+    personalised = ", for which the model was fine-tuned" if card.personalised else ""
     seconds = card.window * card.interval_s
     return [
         ("network", f"{card.backbone.upper()}, {card.form}"),
@@ -146,9 +146,9 @@ def _trained_on(fleet: dict[str, Any]) -> list[tuple[str, str]]:
         low, high = driven["ambient_c"]
         rows.append(("outside temperature", f"{low} to {high} °C in nine of ten hours"))
     if "climb_m_per_km" in driven:
-        rows.append(("hills", f"about {driven['climb_m_per_km']:g} m of climb a kilometre"))
+        rows.append(("climb", f"about {driven['climb_m_per_km']:g} m of climb per km"))
     if not driven:
-        rows.append(("driven", "not known: vehicles kept it to themselves"))
+        rows.append(("driven", "unknown: vehicles do not report it"))
     labels = fleet.get("labels", {}).items()
     present = [f"{kind} in {counted(n, 'vehicle')}" for kind, n in labels if n]
     rows.append(("energy", ", ".join(present) or UNKNOWN))
@@ -175,25 +175,25 @@ def _errors(card: ModelCard) -> list[tuple[str, str]]:
 
 
 def limits(card: ModelCard) -> list[str]:
-    """Return the questions that the model should not be asked, as far as its card can tell."""
+    """Return the limits of the model that its card shows."""
     fleet = card.about.get("trained_on", {})
     sentences = []
     if fleet.get("labels", {}).get("simulated"):
-        sentences.append("Its labels are simulated: on real vehicles it has not been tested.")
+        sentences.append("Its labels are simulated: it has not been tested on real vehicles.")
     if "ambient_c" in fleet.get("coverage", {}):
         low, high = fleet["coverage"]["ambient_c"]
-        sentences.append(f"Below {low} °C and above {high} °C it extrapolates.")
+        sentences.append(f"It extrapolates below {low} °C and above {high} °C.")
     seen = card.about.get("errors", {}).get("regimes", {})
     for name, regime in seen.items():
         if regime["windows"] < 100:
             place = name.partition(": ")[2]
             sentences.append(f"It was evaluated on only {regime['windows']} windows {place}.")
     if card.vehicle:
-        sentences.append("It is for the vehicle that it was exported for, and for no other.")
+        sentences.append("It fits only the vehicle that it was exported for.")
     if not card.calibration:
         sentences.append("It has no prediction intervals.")
     if card.elevation:
-        sentences.append("It knows climb only where its map, or the vehicle, does.")
+        sentences.append("Climb is known only on its map or where the vehicle measures it.")
     if card.elevation and card.calibration and not card.without_elevation:
         sentences.append("Where climb is unknown, its prediction intervals are too narrow.")
     return sentences
@@ -204,7 +204,7 @@ def _privacy(card: ModelCard) -> list[tuple[str, str]]:
     if spent is None:
         rows = [("", UNKNOWN)]
     elif spent["epsilon"] is None:
-        rows = [("", "no noise was added: there is no ε that bounds what the model tells")]
+        rows = [("", "no noise was added, so no ε bounds what the model reveals")]
     else:
         delta = f", δ = {spent['delta']:.2g}" if spent["delta"] else ""
         rows = [("spent by training", f"ε = {spent['epsilon']:.3g}{delta} for each vehicle")]
@@ -212,7 +212,7 @@ def _privacy(card: ModelCard) -> list[tuple[str, str]]:
         against = f"ε = {server:.3g}" if server is not None else "no bound"
         rows.append(("against the server", against))
     if "nodes" in card.elevation:
-        rows.append(("hills", "the file tells where its vehicle drives: it belongs in the vehicle"))
+        rows.append(("elevation map", "shows where the vehicle drives: keep it in the vehicle"))
     if card.vehicle:
         rows.append(("names", "the file holds the names of its vehicle and of its training trips"))
     return rows
@@ -222,4 +222,4 @@ def render(card: Sequence[Section]) -> str:
     """Return the card as a page that needs nothing else."""
     from fedwatt.report.page import fill
 
-    return fill("fedwatt.edge", "card.html.jinja", sections=card)
+    return fill("fedwatt.edge", "card.html.jinja", sections=card, light={}, dark={})

@@ -201,7 +201,7 @@ class EnergyPredictor:
         return float(np.nanmedian(values)) if np.isfinite(values).any() else math.nan
 
     def finish(self) -> list[Prediction]:
-        """End the trip: what is left of it, and a clean state for the next."""
+        """End the trip: return the remaining predictions and reset the state."""
         done = self._advance(self._clock.finish()) + self._predictions(self._seconds_seen)
         self._begin()
         return done
@@ -277,7 +277,7 @@ class EnergyPredictor:
         return {name: values[-self._enough :] for name, values in channels.items()}
 
     def snapshot(self) -> str:
-        """Return everything that is known between two samples, as JSON."""
+        """Return the state between two samples as JSON."""
         names = ("done", "behind", "readings", "first", "counts")
         clock_state = {name: getattr(self._clock, name) for name in names}
         state = {
@@ -294,7 +294,7 @@ class EnergyPredictor:
         return json.dumps(state, allow_nan=False)
 
     def restore(self, text: str) -> None:
-        """Go on from a snapshot of a predictor of the same model and timing."""
+        """Continue from a snapshot of a predictor of the same model and timing."""
         try:
             state: dict[str, Any] = parse_json(text)
             expected = (FORMAT, self.model.card.to_json(), asdict(self._clock.timing))

@@ -24,7 +24,7 @@ from fedwatt.telemetry.channels import CHANNELS, POSITION, STORED
 from fedwatt.telemetry.cleaning.resample import resample
 from fedwatt.telemetry.cleaning.segments import in_order
 from fedwatt.telemetry.recognise.header_words import fit
-from fedwatt.telemetry.trip import INTERVAL_S, FloatArray, RawTrip, Trip
+from fedwatt.telemetry.trip import FloatArray, RawTrip, Trip
 from fedwatt.windows.features import CLIMB, MAY_BE_UNKNOWN
 
 TIME = "time_s"
@@ -82,7 +82,7 @@ def _from_csv(path: Path) -> Trip:
     parts, _ = in_order(RawTrip(path.stem, time_s, columns))
     if len(parts) != 1:
         raise DataError(f"{path}: the clock in {TIME} is set back. Give one trip a file.")
-    return Trip(path.stem, resample(parts[0], INTERVAL_S))
+    return Trip(path.stem, resample(parts[0]))
 
 
 def _columns(path: Path) -> dict[str, FloatArray]:

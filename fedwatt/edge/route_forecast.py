@@ -138,10 +138,10 @@ def spread_text(low: Number, high: Number, unit: str, digits: int = 0) -> str:
     ('24 to 38 %', '4.9 to 5.2 %', '5 %')
     """
     for places in range(digits, 3):
-        ends = f"{float(low):.{places}f}", f"{float(high):.{places}f}"
+        ends = [f"{float(end):,.{places}f}".replace("-", "−") for end in (low, high)]
         if ends[0] != ends[1]:
             return f"{ends[0]} to {ends[1]} {unit}"
-    return f"{float(low):.{digits}f} {unit}"
+    return f"{float(low):,.{digits}f} {unit}"
 
 
 def _climbs(forecast: RouteForecast) -> str:
@@ -198,10 +198,10 @@ class RoutePlan:
         scale = model.coefficients["energy"].scale
         scaled = "" if scale == 1 else f", times {scale:.2f} for the consumption that was given"
         return (
-            "An unseen vehicle: none of its own trips taught this. It has the coefficients of "
+            "The model has no trips of this vehicle: it uses the mean coefficients of "
             f"{counted(model.fleet_vehicles, 'vehicle')} and a mass of {model.mass_kg:,.0f} kg"
-            f"{scaled}, and its 90 % intervals are {model.bars['energy'].wider:.1f} times as wide "
-            "as theirs."
+            f"{scaled}. Its 90 % intervals are {model.bars['energy'].wider:.1f} times as wide as "
+            "those of a vehicle with trips."
         )
 
 

@@ -17,9 +17,9 @@ from fedwatt.edge.reading import read_trip
 from fedwatt.edge.route_forecast import spread_text
 from fedwatt.elevation.climb import climb_from, with_climb
 from fedwatt.errors import DataError, SettingError
-from fedwatt.journeys.balance import TripBalance
 from fedwatt.journeys.charge import charge_along, refuse_impossible_charge, usable_wh
 from fedwatt.journeys.filter import coldness
+from fedwatt.journeys.mixture import TripBalance
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip
 from fedwatt.windows.features import CLIMB, CLIMB_KNOWN, FEATURES, feature_columns, trip_features
@@ -332,7 +332,7 @@ class Forecast:
         rows = [("predicted energy", f"{prediction.total_wh:,.0f} Wh")]
         if prediction.interval_wh is not None:
             low, high = prediction.interval_wh
-            rows.append((f"{prediction.level:.0%} interval", f"{low:,.0f} to {high:,.0f} Wh"))
+            rows.append((_interval_name(prediction), spread_text(low, high, "Wh")))
         if prediction.measured_total_wh is not None:
             rows.append(("measured energy", f"{prediction.measured_total_wh:,.0f} Wh"))
         if prediction.relative_error is not None:
@@ -346,7 +346,7 @@ class Forecast:
             return []
         rows = [("SoC on arrival", f"{100 * max(reach.arrival, 0):.1f} %")]
         if prediction.interval_wh is not None:
-            rows.append((f"{prediction.level:.0%} interval", self._arrival_spread(reach, 1)))
+            rows.append((_interval_name(prediction), self._arrival_spread(reach, 1)))
         rows.append(("range at departure", f"{reach.range_km:,.0f} km"))
         rows.append(("range on arrival", f"{reach.remaining_km:,.0f} km"))
         return rows
@@ -359,7 +359,7 @@ class Forecast:
         if role and self.prediction.measured_wh is not None:
             made.append(
                 f"{self.trip.name} is a {role} trip of {self.vehicle}: the model, its scaling or "
-                "its prediction intervals were made with it; its error says little of new ones."
+                "its prediction intervals were made with it, so its error is no test."
             )
         if self.reach is not None and not self.reach.reaches:
             missing = f"{self.reach.short_wh:,.0f} Wh are missing"
@@ -369,6 +369,10 @@ class Forecast:
         if self.vehicle and card.vehicle != self.vehicle:
             made.append(f"The model has the scaling of {card.vehicle}, not of {self.vehicle}.")
         return made
+
+
+def _interval_name(prediction: TripPrediction) -> str:
+    return f"{100 * prediction.level:.0f} % interval"
 
 
 def forecast(

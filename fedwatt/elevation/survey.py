@@ -37,7 +37,7 @@ from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
 from fedwatt.windows.features import physics_features, trip_features
-from fedwatt.windows.ridge import ridge
+from fedwatt.windows.scaling import ridge
 
 LEAST_METRES = 5.0
 USUAL_MASS_KG = {"passenger": 1600.0, "truck": 12_000.0, "bus": 13_000.0}

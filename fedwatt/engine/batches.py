@@ -55,11 +55,11 @@ class Draw:
         return -(-self.windows // self.batch)
 
     def key(self, epoch: int) -> int:
-        """64 bits that stand for an epoch's order."""
+        """Return the 64-bit key of an epoch's order."""
         return key_of(self.seed, "batches", self.round, self.vehicle, epoch) % 2**64
 
     def order(self) -> NDArray[np.int32]:
-        """Window numbers [end - begin, batch]; -1 where a batch is short.
+        """Return window numbers [end - begin, batch]; -1 where a batch is short.
 
         >>> order = Draw(1, 0, "car-001", windows=5, end=4, batch=2).order()
         >>> order.shape, sorted(order[:3].ravel().tolist())  # an epoch is 3 steps, the last short
@@ -123,7 +123,9 @@ class Batches:
         return windows.starts[chosen], windows.labels[chosen], share
 
     def at(self, step: int, active: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(windows [A, batch, window, features], labels, shares) of the first `active` vehicles."""
+        """Return (windows [A, batch, window, features], labels, shares) of the first `active`
+        vehicles.
+        """
         starts, labels, share = (values[step, :active] for values in self.tensors)
         return self.pool.gather(starts), labels, share
 
@@ -133,7 +135,9 @@ class Batches:
 
 
 def stacked_orders(draws: Sequence[Draw]) -> Tensor:
-    """All vehicles' orders, [steps, P, batch]; -1 where a batch is short or a vehicle is done."""
+    """Return all vehicles' orders, [steps, P, batch]; -1 where a batch is short or a vehicle is
+    done.
+    """
     steps = draws[0].end - draws[0].begin
     batch = draws[0].batch
     stacked = np.full((steps, len(draws), batch), -1, dtype=np.int32)
@@ -143,7 +147,7 @@ def stacked_orders(draws: Sequence[Draw]) -> Tensor:
 
 
 def orders_on(device: torch.device, draws: Sequence[Draw]) -> Tensor:
-    """`stacked_orders`, drawn on `device`: one sort for all vehicles and epochs."""
+    """Draw `stacked_orders` on `device` with one sort for all vehicles and epochs."""
     steps = draws[0].end - draws[0].begin
     batch = draws[0].batch
     epochs = [
@@ -175,12 +179,12 @@ def orders_on(device: torch.device, draws: Sequence[Draw]) -> Tensor:
 
 
 def _signed(bits: int) -> int:
-    """64 bits as the signed number that PyTorch keeps them in."""
+    """Return 64 bits as the signed number in which PyTorch stores them."""
     return bits - 2**64 if bits >= 2**63 else bits
 
 
 def _shifted(x: Tensor, by: int) -> Tensor:
-    """Bits of x moved right with zeros from the left; PyTorch would repeat the sign."""
+    """Shift the bits of x right with zeros from the left; PyTorch would repeat the sign."""
     return torch.bitwise_and(x >> by, 2 ** (64 - by) - 1)
 
 
@@ -197,11 +201,11 @@ class Probes:
     model: Model
 
     def batch(self, row: int, size: int, purpose: str) -> Batch:
-        """At most `size` of the vehicle's training windows, drawn for `purpose` in this round."""
+        """Draw at most `size` of the vehicle's training windows for `purpose` in this round."""
         return self._drawn(row, size, purpose, self.round)
 
     def fixed_batch(self, row: int, size: int, purpose: str) -> Batch:
-        """At most `size` of the vehicle's training windows, the same in every round."""
+        """Return at most `size` of the vehicle's training windows, the same in every round."""
         return self._drawn(row, size, purpose)
 
     def _drawn(self, row: int, size: int, purpose: str, *keys: int) -> Batch:
@@ -214,7 +218,7 @@ class Probes:
         return Batch(self.pool.gather(windows.starts[index]), windows.labels[index])
 
     def directions(self, row: int, count: int) -> Tensor:
-        """`count` directions [count, D], the same for all vehicles of a run."""
+        """Draw `count` directions [count, D], the same for all vehicles of a run."""
         seed = self.seeds[self.runs[row]]
         device = self.pool.series.device
         return drawn_directions(seed, self.round, count, self.model.layout.size, device)

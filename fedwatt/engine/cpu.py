@@ -34,17 +34,17 @@ CACHE_BYTES: Final = 3 * 2**20
 
 
 def train(job: Job, watch: Stopwatch) -> Tensor:
-    """Δ_k = w_k - w_t of every vehicle, [P, D]."""
+    """Return Δ_k = w_k - w_t of every vehicle, [P, D]."""
     compiled = whole_round(job)
     if compiled is not None:
 
-        def one(row: int) -> dict[str, float]:
+        def train_row(row: int) -> dict[str, float]:
             begin = perf_counter()
             _, moving = compiled(row, job.steps[row])
             return {"training": perf_counter() - begin - moving, compiled.cost: moving}
 
         with watch.divided() as spent:
-            spent += spread(one, range(len(job.steps)))
+            spent += spread(train_row, range(len(job.steps)))
         return compiled.deltas
     deltas = torch.empty_like(job.anchor)
     numbers = job.model.step_numbers(job.batches.size)
@@ -66,7 +66,7 @@ def train(job: Job, watch: Stopwatch) -> Tensor:
 
 
 def _mover(job: Job, fused: FusedStep | None, watch: Stopwatch) -> Callable[..., None]:
-    """(gradient, w_h, w_{h-1} or None, first=) → the step in place, timed; in C if it can be."""
+    """Return the function that takes a step in place, timed; in C where rules can be traced."""
     cost = step_timed_as(job.rules)
 
     def advance(gradient: Tensor, here: Tensor, before: Tensor | None, *, first: bool) -> None:
@@ -89,7 +89,7 @@ def _mover(job: Job, fused: FusedStep | None, watch: Stopwatch) -> Callable[...,
 
 
 def cut(rows: int, limit: int) -> Iterator[slice]:
-    """Even blocks of at most `limit` rows; a multiple of four, if several, to keep cores busy.
+    """Cut rows into even blocks of at most `limit`; several blocks are a multiple of four.
 
     >>> [(block.start, block.stop) for block in cut(10, 3)]
     [(0, 3), (3, 5), (5, 8), (8, 10)]
@@ -101,7 +101,7 @@ def cut(rows: int, limit: int) -> Iterator[slice]:
 
 
 def spans(steps: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(first step, one past the last, vehicles at work) while these stay the same.
+    """Yield (first step, end step, active vehicles) for each span with the same active vehicles.
 
     >>> list(spans([5, 5, 2]))
     [(0, 2, 3), (2, 5, 2)]
@@ -114,7 +114,7 @@ def spans(steps: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
 
 def _train_block(job: Job, batches: Sequence[Tensor], watch: Stopwatch) -> Tensor:
-    """Δ_k [A, D] of a job that fits into the cache; `batches` are [steps, A, batch]."""
+    """Return Δ_k [A, D] of a job that fits into the cache; `batches` are [steps, A, batch]."""
     weights = job.anchor.clone()
     previous = weights.clone() if job.looks_back else None
     for first, last, active in spans(job.steps):
@@ -133,7 +133,7 @@ def _take(
     previous: Tensor | None,
     watch: Stopwatch,
 ) -> None:
-    """All steps in which the same vehicles are at work, from step `first` on."""
+    """Take all steps of a span with the same active vehicles, from step `first` on."""
     all_starts, all_labels, shares = batches
     pool = job.batches.pool
     _, active, size = shares.shape

@@ -55,7 +55,7 @@ _recordings: weakref.WeakKeyDictionary[Pool, OrderedDict[Hashable, "Recording"]]
 
 
 def train(job: Job) -> Tensor:
-    """Δ_k [P, D] of a stack on a GPU."""
+    """Return Δ_k [P, D] of a stack on a GPU."""
     round_kernel = gpu_round(job)
     if round_kernel is not None:
         return round_kernel(job)
@@ -66,7 +66,7 @@ def train(job: Job) -> Tensor:
 
 
 def _recorded(job: Job) -> Tensor:
-    """Δ_k [P, D] by the recording that fits."""
+    """Train by the recording that fits the job; return Δ_k [P, D]."""
     recordings = _recordings.setdefault(job.batches.pool, OrderedDict())
     key = recording_key(job)
     recording = recordings.pop(key, None)
@@ -159,7 +159,7 @@ class Recording:
         return self._moved(job)
 
     def _take_slab(self, job: Job) -> None:
-        """All steps of a slab, by all of its rows.
+        """Take all steps of a slab with all of its rows.
 
         Whether rules have a say in the loss is not asked of the rows, lest it depend on others.
         """
@@ -169,7 +169,7 @@ class Recording:
             self._take(job.batches.pool, SLAB, kind, shaped)
 
     def _moved(self, job: Job) -> Tensor:
-        """Δ_k [P, D] after the last step."""
+        """Return Δ_k [P, D] after the last step."""
         rows = len(job.steps)
         previous = self.previous[:rows] if self.previous is not None else None
         if job.path is not None and self.path is not None:
@@ -198,7 +198,7 @@ class Recording:
             self.ends[:rows, 0] = torch.tensor(job.steps)
 
     def _take(self, pool: Pool, active: int, step: int, shaped: bool) -> None:
-        """One step; beyond the first two only whether it is even makes a difference."""
+        """Take one step; recordings differ for the first two and for even and odd later ones."""
         kind = (active, step if step < 2 else 2 + step % 2, shaped)
         if kind not in self.graphs or self.waits:
             self.graphs[kind] = None
@@ -213,7 +213,7 @@ class Recording:
         graph.replay()
 
     def _work(self, pool: Pool, active: int, step: int, shaped: bool) -> None:
-        """Enqueue the work of a step of the first `active` rows.
+        """Queue the kernels of a step of the first `active` rows.
 
         The pool is not kept: recordings live as long as it does, and no longer.
         """
@@ -240,7 +240,9 @@ class Recording:
         self.step.add_(1)
 
     def _explored(self, job: Job, here: Tensor, batch: Batch, shaped: bool) -> Tensor:
-        """`explored_gradient`, which finds out whether a rule waits for a number off the GPU."""
+        """Return `explored_gradient`; raise RuntimeError where a rule reads a number back from the
+        GPU.
+        """
         if self.waits or torch.cuda.is_current_stream_capturing():
             return explored_gradient(job, here, batch, shaped=shaped)
         try:
@@ -253,7 +255,7 @@ class Recording:
 
 @contextmanager
 def _no_waiting() -> Iterator[None]:
-    """Whatever waits for the GPU raises RuntimeError."""
+    """Raise RuntimeError where code waits for the GPU."""
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch calls the mode a prototype
@@ -286,7 +288,7 @@ def can_compile() -> bool:
 
 
 def _compiled() -> Any:
-    """`move` as one kernel over [A, D], whatever A is."""
+    """Compile `move` to one kernel over [A, D] for any A."""
     # All compositions of rules share the code of `move`, and each is a compilation of its own.
     patched = torch._dynamo.config.patch(recompile_limit=1000)
     compiled = patched(torch.compile(partial(move), dynamic=True, fullgraph=True))

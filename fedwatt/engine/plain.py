@@ -17,13 +17,13 @@ from fedwatt.engine.step import explored_gradient
 
 
 def train(job: Job) -> Tensor:
-    """Δ_k = w_k - w_t of every vehicle, [P, D]."""
+    """Return Δ_k = w_k - w_t of every vehicle, [P, D]."""
     rows = (job.part(slice(row, row + 1)) for row in range(len(job.steps)))
     return torch.cat([_train_one(single) for single in rows])
 
 
 def _train_one(job: Job) -> Tensor:
-    """Δ_k [1, D] of a job of one vehicle."""
+    """Return Δ_k [1, D] of a job of one vehicle."""
     weights = job.anchor
     previous = None
     for step in range(job.steps[0]):

@@ -29,7 +29,7 @@ class Windows:
     offsets: NDArray[np.int64]  # vehicle k's windows are offsets[k]:offsets[k+1]; [K+1]
 
     def count(self, vehicle: int) -> int:
-        """n_k."""
+        """Return n_k."""
         return int(self.offsets[vehicle + 1] - self.offsets[vehicle])
 
     def of(self, vehicles: Sequence[int]) -> "Windows":
@@ -68,7 +68,7 @@ class Pool:
         )
 
     def gather(self, starts: Tensor) -> Tensor:
-        """Windows [..., window, features] that begin at `starts` [...]."""
+        """Return windows [..., window, features] that begin at `starts` [...]."""
         # index_select copies whole rows of the view; ordinary indexing is ten times slower here.
         rows = self.rows.index_select(0, starts.flatten())
         return rows.view(*starts.shape, self.window, -1)

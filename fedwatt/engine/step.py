@@ -24,14 +24,14 @@ Gradient = Callable[[Tensor], Tensor]
 def present_and_previous(
     weights: Tensor, previous: Tensor | None, step: int
 ) -> tuple[Tensor, Tensor | None]:
-    """(w_h, w_{h-1}): each step writes over the older of the two, so they change places."""
+    """Return (w_h, w_{h-1}), which swap buffers after each step."""
     if previous is None or step % 2 == 0:
         return weights, previous
     return previous, weights
 
 
 def final(weights: Tensor, previous: Tensor | None, steps: Sequence[int]) -> Tensor:
-    """Each vehicle's weights after its last step, from wherever that step has put them."""
+    """Return each vehicle's weights after its last step, from the buffer that holds them."""
     if previous is None:
         return weights
     odd = torch.tensor([count % 2 == 1 for count in steps], device=weights.device)
@@ -51,7 +51,7 @@ def direction(
     previous: Tensor | None,
     anchor: Tensor,
 ) -> Tensor:
-    """u_h [A, D] from the gradient of the loss at w_h, `weights`; all [A, D].
+    """Return u_h [A, D] from the gradient of the loss at w_h, `weights`; all [A, D].
 
     `previous` is w_{h-1}, None at the first step. This is all that a method's rules do to the
     weights in a step: C is generated from it, and a GPU replays it.
@@ -74,7 +74,7 @@ def move(
     *,
     first: bool,
 ) -> None:
-    """w_{h+1} = w_h - η u_h in place of w_{h-1}, or of w_h where no rule looks back.
+    """Write w_{h+1} = w_h - η u_h over w_{h-1}, or over w_h where no rule needs w_{h-1}.
 
     `rate` is η or [A, 1].
     """
@@ -102,7 +102,9 @@ def measured(path: Tensor | None, here: Tensor, before: Tensor | None) -> Iterat
 
 
 def shaped_losses(job: Job, parts: Parts, batch: Batch) -> Tensor:
-    """Loss [A] of each vehicle on its batch, with what rules add to it, at weights `parts`."""
+    """Return the loss [A] of each vehicle on its batch, with the rules' penalties, at weights
+    `parts`.
+    """
     windows, labels, share = batch
     rules = list(zip(job.rules, job.plans, strict=True))
     representation = job.model.representation(parts, windows)
@@ -116,7 +118,7 @@ def shaped_losses(job: Job, parts: Parts, batch: Batch) -> Tensor:
 
 
 def shaped_gradient(job: Job, weights: Tensor, batch: Batch) -> Tensor:
-    """Gradient [A, D] of a loss that rules have a say in, by plain autograd."""
+    """Return the gradient [A, D] of a loss that rules change, by autograd."""
     return job.model.gradient_of(lambda parts: shaped_losses(job, parts, batch).sum(), weights)
 
 

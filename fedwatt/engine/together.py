@@ -24,7 +24,7 @@ from fedwatt.models.mlp import ReluStack, permuted
 
 
 def train(job: Job, watch: Stopwatch | None = None) -> Tensor:
-    """Δ_k = w_k - w_t [P, D]; on a GPU the time of all steps is booked as training."""
+    """Return Δ_k = w_k - w_t [P, D]; on a GPU the time of all steps is booked as training."""
     stack = _mlp_behind(job)
     if stack is not None:
         plans = permuted(job.plans, stack)
@@ -54,7 +54,7 @@ def _mlp_behind(job: Job) -> ReluStack | None:
 
 
 def train_together(jobs: Sequence[Job], watch: Stopwatch) -> list[Tensor]:
-    """Δ_k [P, D] of each job; all are of one kind."""
+    """Return Δ_k [P, D] of each job; all are of one kind."""
     apart = jobs[0].deterministic and not jobs[0].anchor.is_cuda
     if len(jobs) == 1 or apart:  # C has a job's own numbers in float64, those of a stack in float32
         return [train(job, watch) for job in jobs]

@@ -19,13 +19,13 @@ GPU_VERSION: Final = 2
 PACKAGE: Final = Path(__file__).resolve().parents[1]
 TRAINING: Final = ("engine", "federation", "methods", "metrics", "models")
 """Packages between a fleet's windows and the errors of a trained model."""
-ALONE: Final = ("threads.py", "randomness.py", "randomness.py")
+ALONE: Final = ("threads.py", "randomness.py")
 COMPILED: Final = (".c", ".cu", ".toml")
 
 
 @cache
 def sources_digest() -> str:
-    """Hex digest of all that training is made of, in 12 digits."""
+    """Return a digest of the sources that training depends on, 12 hexadecimal digits."""
     files = [PACKAGE / name for name in ALONE]
     files += [path for part in TRAINING for path in (PACKAGE / part).rglob("*")]
     digest = sha256()
@@ -41,7 +41,7 @@ def sources_digest() -> str:
 
 
 def code_of(source: str) -> str:
-    """Python code in a form in which comments, docstrings and layout do not show.
+    """Return Python code without comments, docstrings and layout.
 
     >>> code_of("x = 1  # one") == code_of("x = (1)") != code_of("x = 2")
     True

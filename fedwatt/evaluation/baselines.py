@@ -31,8 +31,9 @@ from fedwatt.engine.pool import Pool
 from fedwatt.engine.together import train
 from fedwatt.evaluation.finetune import Personalisation, personalised_models
 from fedwatt.federation import Federation
-from fedwatt.federation.evaluate import error_rows, predict, validation_error
+from fedwatt.federation.evaluate import error_rows, predict, predictions_of, validation_error
 from fedwatt.federation.records import Row
+from fedwatt.methods.method import Method
 from fedwatt.randomness import generator
 from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows import Client
@@ -191,7 +192,9 @@ def _fine_tuned(
 
 
 def centralised_network(fleet: Federation, vehicles: Sequence[int], share: float) -> FloatArray:
-    """Return scaled test predictions [R, W] of one network, trained on all windows in one place."""
+    """Return the scaled test predictions [R, W] of one network, trained on all windows in one
+    place.
+    """
     pool = fleet.pool
     terms = fleet.terms
     members = fleet.members
@@ -344,6 +347,8 @@ class Baseline:
 
 LOCAL_ONLY: Final = "local"
 """The baseline that a federated model is compared with."""
+WITHOUT_ELEVATION: Final = "level"
+"""The first method, trained without climb: the stage before elevation (`federated_rows`)."""
 REFERENCES: Final = {
     "mean": Baseline("local-only mean"),
     "ridge": Baseline("local-only ridge"),
@@ -354,6 +359,7 @@ REFERENCES: Final = {
         alone=False,
         seeded=True,
     ),
+    WITHOUT_ELEVATION: Baseline("federated network without elevation", alone=False, seeded=True),
 }
 """By the name that they have in the table of baselines."""
 
@@ -404,6 +410,14 @@ def baseline_rows(
     if pooled:
         rows += rows_of("pooled", centralised_network(fleet, vehicles, share))
     return rows
+
+
+def federated_rows(name: str, fleet: Federation, method: Method) -> list[Row]:
+    """Train a method and return the test errors of its final model as those of a baseline."""
+    state = fleet.train(method).state
+    evaluated = fleet.evaluated
+    test = predictions_of(evaluated.model, state.final_weights, evaluated.pool).test
+    return [{"reference": name, **row} for row in evaluated.prediction_rows(test)]
 
 
 def joined(baselines: Sequence[LinearBaseline]) -> Selected:

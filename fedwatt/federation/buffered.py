@@ -1,26 +1,24 @@
-"""FedBuff: the server makes a model of every Kb replies, however old the models behind them are.
+"""FedBuff: buffered asynchronous aggregation, a new model after every Kb updates of any age.
 
-Nguyen et al., AISTATS 2022. Mc vehicles are at work at any time; who finishes is replaced by
-another, which starts from the newest model. With σ_k, how many models were made since vehicle k
-downloaded its own:
+Nguyen et al., AISTATS 2022. Mc vehicles train at any time; one that finishes is replaced by
+another, which starts from the newest model. With σ_k, the number of models made since vehicle k
+downloaded the model that it trains:
 
     w ← w + η_g (1/Kb) Σ_{k in the buffer} (1 + σ_k)^-a Δ_k
 
-divided by Kb, not by the sum of the factors, as published; a place that stays empty, because its
-reply is not finite or nobody is left to fill it, counts as Δ = 0. The method's own server rule
-takes this step, so η_g, momentum or Adam are those of "@sgd" and "@adam", and local rules work
-unchanged: their anchor, their rate and the age of what they remember go by the model they
-downloaded.
+divided by Kb, not by the sum of the factors, as published. A place of the buffer that stays empty
+(its update is not finite, or no vehicle is left) counts as Δ = 0. The method's server rule takes
+this step, so η_g, momentum or Adam are those of "@sgd" and "@adam". Local rules are unchanged:
+anchor, learning rate and age of the client state follow the downloaded model.
 
-Time is simulated. A vehicle is at work for H_k / speed · exp(jitter · z), z ~ N(0, 1), in units of
-a step of a device of speed 1; no result decides when it finishes. So the events up to a full buffer
-are played through first, in the order (time, vehicle), and then the vehicles in it are trained
-together, those of the same model in one stack. A completed "round" is a new model.
+Time is simulated. A vehicle trains for H_k / speed · exp(jitter · z), z ~ N(0, 1), in units of a
+step of a device of speed 1, so times do not depend on results. The events up to a full buffer are
+simulated first, in the order (time, vehicle); then the vehicles in it are trained, those of the
+same model in one stack. A completed "round" is a new model.
 
-Decided where the authors are silent: vehicles that finish at the same instant are replaced after
-all of them are in; a vehicle is in a buffer at most once, so that each has one voice in a model;
-vehicles that become unavailable finish what they began; where nobody is left to wait for, the
-server makes do with the replies that it has.
+The authors leave open, and here: vehicles that finish at the same time are replaced after all of
+them have arrived; a vehicle is in a buffer at most once; vehicles that become unavailable finish
+their work; without any vehicle to wait for, the server aggregates the updates that it has.
 """
 
 from collections.abc import Sequence
@@ -53,18 +51,18 @@ from fedwatt.randomness import generator
 
 @dataclass(frozen=True, order=True)
 class Flight:
-    """A vehicle at work; the next one to finish sorts first, ties by vehicle."""
+    """A vehicle at work; sorts by the time at which it finishes, then by vehicle."""
 
-    due: float  # when it finishes
+    due: float
     vehicle: int
-    version: int  # the model it downloaded
+    version: int  # round of the model that it trains
 
 
 @dataclass(frozen=True)
 class SimulatedBuffer(SimulatedVehicles):
     """Vehicles simulated without rounds: every `buffer` updates make the next model.
 
-    Availability decides who may start on the newest model; those at work finish in any case.
+    Only available vehicles start; those at work finish in any case.
     """
 
     @property
@@ -78,11 +76,11 @@ class SimulatedBuffer(SimulatedVehicles):
         return concurrency(self.asynchronous, self.local.terms, len(self.members.population))
 
     def check(self, method: Method) -> None:
-        """Refuse a method that would be wrong with replies to older models, or in a buffer."""
+        """Refuse a method that cannot use updates of older models, or a buffer."""
         refuse_unbuffered(method, self.asynchronous)
 
     def initial_states(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
-        """Return the client states before the first round, and events with nobody at work."""
+        """Return the client states before the first round, and events with no vehicle at work."""
         events = {
             "clock": torch.zeros(len(weights), dtype=torch.float64),
             "models": weights[None][:0],
@@ -91,7 +89,7 @@ class SimulatedBuffer(SimulatedVehicles):
         return self.tables(method, weights), events
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
-        """Let time pass until the buffers are full, then train who is in them."""
+        """Simulate time until the buffers are full, then train the vehicles in them."""
         self.local.fleet.let_go()
         models = torch.cat([state.events["models"], state.weights[None]])
         clock = state.events["clock"].clone()
@@ -116,7 +114,7 @@ class SimulatedBuffer(SimulatedVehicles):
         oldest = min(at_work, default=state.round + 1)
         events = {
             "clock": clock,
-            # Only models that somebody still works on; the newest is added when it is downloaded.
+            # Only models that a vehicle still trains; the newest is added when it is downloaded.
             "models": models[len(models) - (state.round + 1 - oldest) :],
             **packed(flights, self.concurrency),
         }
@@ -131,10 +129,9 @@ class SimulatedBuffer(SimulatedVehicles):
     def _until_full(
         self, state: State, present: Present, run: int, flights: list[Flight]
     ) -> tuple[float, list[Flight], list[Flight]]:
-        """Return (the time it takes, who is still at work, who finished), from the model of `state`
-        on.
-        """
-        now, flights = float(state.events["clock"][run]), list(flights)
+        """Return (time, flights at work, flights that finished) when a run's buffer is full."""
+        now = float(state.events["clock"][run])
+        flights = list(flights)
         arrived: list[Flight] = []
         replies = 0
         draws = 0
@@ -163,7 +160,7 @@ class SimulatedBuffer(SimulatedVehicles):
         missing: int,
         draws: int,
     ) -> list[Flight]:
-        """Up to `missing` vehicles, none of those `known`, that start at time `now`."""
+        """Return flights of up to `missing` vehicles, none of them `busy`, that start at `now`."""
         seed = self.local.seeds[run]
         idle = present.idle(run, busy)
         chosen = starting(seed, version, draws, idle, missing)
@@ -171,7 +168,7 @@ class SimulatedBuffer(SimulatedVehicles):
         return [Flight(now + self._duration(run, k, version), k, version) for k in chosen]
 
     def _duration(self, run: int, vehicle: int, version: int) -> float:
-        """H_k / speed, give or take `jitter`."""
+        """Return H_k / speed · exp(jitter · z)."""
         name = self.members.name(vehicle)
         terms = self.local.terms
         normal = generator(terms.seeds[run], "duration", version, name).standard_normal()
@@ -180,13 +177,11 @@ class SimulatedBuffer(SimulatedVehicles):
         )
 
     def _steps(self, vehicle: int) -> int:
-        """H_k; a slow vehicle takes as many steps as a fast one, only later."""
+        """Return H_k, which does not depend on the vehicle's speed."""
         return self.local.terms.steps(self.members.windows(vehicle), speed=1.0)
 
     def _counts(self, state: State, run: int, flight: Flight) -> bool:
-        """Return whether a reply arrives and is not too old; the same question has the same
-        answer.
-        """
+        """Return whether an update arrives and is not too old."""
         population = self.members.population
         local = self.local
         lost = lost_replies(local.seeds[run], flight.version, len(population), local.availability)
@@ -197,7 +192,7 @@ class SimulatedBuffer(SimulatedVehicles):
 
 
 def concurrency(asynchronous: Asynchronous, terms: Terms, vehicles: int) -> int:
-    """Mc of so many vehicles."""
+    """Return Mc, the number of vehicles at work at any time."""
     share = terms.training.participation
     return min(asynchronous.concurrency or participant_count(vehicles, share), vehicles)
 
@@ -205,7 +200,7 @@ def concurrency(asynchronous: Asynchronous, terms: Terms, vehicles: int) -> int:
 def refuse_impossible(
     asynchronous: Asynchronous, availability: Availability, vehicles: int
 ) -> None:
-    """Raise if so many vehicles cannot fill the buffer, or the terms have a deadline."""
+    """Raise if the vehicles cannot fill the buffer, or if there is a deadline."""
     if not 1 <= asynchronous.buffer <= vehicles:
         raise SettingError(
             f"asynchronous.buffer must be in 1..{vehicles}, the vehicles that train, "
@@ -213,13 +208,13 @@ def refuse_impossible(
         )
     if availability.deadline or availability.own_deadline:
         raise SettingError(
-            "A buffered federation waits for no deadline: stragglers are merely late. Set "
+            "A buffered federation has no deadlines: slow vehicles finish later. Set "
             "availability.deadline = 0 and availability.own_deadline = 0."
         )
 
 
 def refuse_unbuffered(method: Method, asynchronous: Asynchronous) -> None:
-    """Raise for a method that would be wrong with replies to older models, or in a buffer."""
+    """Raise for a method that cannot use updates of older models, or a buffer."""
     reason = method.server.stale_fault()
     if reason:
         raise SettingError(f"FedBuff cannot carry '{method.name}': {reason}.")
@@ -230,9 +225,9 @@ def refuse_unbuffered(method: Method, asynchronous: Asynchronous) -> None:
 def starting(
     seed: int, version: int, draws: int, idle: NDArray[np.int64], missing: int
 ) -> list[int]:
-    """Up to `missing` of the `others`, which start on a model after so many `draws` for it.
+    """Draw up to `missing` of the `idle` vehicles to start on a model; `draws` came before.
 
-    The first draw of a model is that of a synchronous round, so the two can be compared.
+    A model's first draw equals that of a synchronous round, so the two can be compared.
     """
     rng = generator(seed, "participation", version, *((draws,) if draws else ()))
     count = min(missing, len(idle))
@@ -242,9 +237,9 @@ def starting(
 def weakened(
     work: Work, staleness: Sequence[int], asynchronous: Asynchronous, members: Members
 ) -> Work:
-    """Return replies that are so many models old each, scaled by (1 + σ)^-a and perhaps their size.
+    """Scale updates by (1 + σ_k)^-a, and with `weighting` "windows" by n_k over the mean.
 
-    What a reply weighs is then in its displacement, so all count alike in the mean.
+    All updates then have the weight 1 in the mean.
     """
     factor = np.array([staleness_factor(age, asynchronous) for age in staleness], dtype=np.float64)
     if asynchronous.weighting == "windows":
@@ -259,7 +254,7 @@ def weakened(
 
 
 def staleness_factor(staleness: int, asynchronous: Asynchronous) -> float:
-    """(1 + σ)^-a.
+    """Return (1 + σ)^-a.
 
     >>> staleness_factor(3, Asynchronous(staleness_exponent=0.5))
     0.5
@@ -268,9 +263,7 @@ def staleness_factor(staleness: int, asynchronous: Asynchronous) -> float:
 
 
 def packed(flights: Sequence[Sequence[Flight]], slots: int) -> Rows:
-    """Return the vehicles at work in R runs as tensors [R, slots]; an empty slot is due at
-    infinity.
-    """
+    """Return the flights of R runs as tensors [R, slots]; an empty slot is due at infinity."""
     due = torch.full((len(flights), slots), torch.inf, dtype=torch.float64)
     vehicle = torch.zeros((len(flights), slots), dtype=torch.int64)
     version = torch.zeros_like(vehicle)
@@ -283,7 +276,7 @@ def packed(flights: Sequence[Sequence[Flight]], slots: int) -> Rows:
 
 
 def unpacked(events: Rows, run: int) -> list[Flight]:
-    """Return the vehicles at work in one run, as `packed` stored them."""
+    """Return the flights of one run from the tensors of `packed`."""
     columns: list[Tensor] = [events[name][run] for name in ("due", "vehicle", "version")]
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return [Flight(*row) for row in rows if row[0] < torch.inf]

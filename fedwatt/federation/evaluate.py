@@ -1,8 +1,8 @@
-"""Errors of models on vehicles' windows, as sums that each vehicle could contribute.
+"""Errors of models on vehicles' windows, and the sums by which a deployed fleet evaluates a model.
 
-To evaluate a model, a vehicle contributes its `ErrorSums` of validation and of test windows, n_k,
-its test RMSE and n_k times that, so that the fleet's pooled, mean and weighted errors follow from
-totals. At the end it contributes the sums of its test windows. All vectors have the same length.
+A vehicle contributes its `ErrorSums` of validation and of test windows, n_k, its test RMSE and n_k
+times that, so that pooled, mean and weighted errors follow from totals. To evaluate the final model
+it contributes the sums of its test windows. All vehicles' vectors have the same length.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,10 @@ CHUNK = 4096  # windows predicted at a time; bounds memory whatever the size of 
 
 
 def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDArray[np.float64]:
-    """Scaled predictions [R, W] of R models, `weights` [R, D], on the windows of a split."""
+    """Return scaled predictions [R, W] of R models, `weights` [R, D], on the windows of a split."""
     rows: list[list[Tensor]] = [[] for _ in weights]
     # Products round differently where a matrix begins elsewhere in a line of the cache, so each
-    # model gets memory of its own: its errors do not depend on its place among the R.
+    # model is copied: its errors do not depend on its place among the R.
     models = [run_weights.clone() for run_weights in weights]
     with torch.no_grad():
         for starts in torch.split(windows.starts, CHUNK):
@@ -50,26 +50,25 @@ class Predictions:
 
 def predictions_of(model: Model, weights: Tensor, pool: Pool) -> Predictions:
     """Return the predictions of R models, `weights` [R, D]."""
-    own_weights = weights[:, : model.layout.size]
+    weights = weights[:, : model.layout.size]
     return Predictions(
-        predict(model, own_weights, pool, pool.validation),
-        predict(model, own_weights, pool, pool.test),
+        predict(model, weights, pool, pool.validation), predict(model, weights, pool, pool.test)
     )
 
 
 def validation_error(model: Model, weights: Tensor, pool: Pool, vehicle: int) -> float:
-    """Mean squared error of a model [D] on a vehicle's validation windows; infinite if diverged."""
+    """Return a model's mean squared error on a vehicle's validation windows; inf if diverged."""
     windows = pool.validation.of([vehicle])
     predicted = predict(model, weights[None], pool, windows)[0]
     error = float(np.mean((predicted - windows.labels.double().cpu().numpy()) ** 2))
-    # A diverged model is worse than anything; NaN would compare as neither.
+    # Infinite, because NaN compares as neither better nor worse.
     return error if np.isfinite(error) else np.inf
 
 
 def vehicle_errors(
     clients: Sequence[Client], split: str, windows: Windows, predictions: NDArray[np.float64]
 ) -> list[ErrorSums]:
-    """Error sums of each vehicle from one model's scaled predictions [W]."""
+    """Return the error sums of each vehicle from one model's scaled predictions [W]."""
     return [
         ErrorSums.of(
             client.energy_wh(predictions[windows.offsets[k] : windows.offsets[k + 1]]),
@@ -83,7 +82,7 @@ def vehicle_errors(
 def stratum_errors(
     clients: Sequence[Client], windows: Windows, predictions: NDArray[np.float64]
 ) -> list[dict[str, ErrorSums]]:
-    """Error sums of each vehicle's test windows, "all" and by stratum ("speed: under 20 km/h")."""
+    """Return each vehicle's test error sums, "all" and by stratum ("speed: under 20 km/h")."""
     result = []
     for k, client in enumerate(clients):
         predicted_wh = client.energy_wh(predictions[windows.offsets[k] : windows.offsets[k + 1]])
@@ -106,7 +105,7 @@ def error_rows(
     seeds: Sequence[int],
     predictions: NDArray[np.float64],
 ) -> list[Row]:
-    """Test errors by seed, vehicle and stratum, from scaled predictions [seeds, W]."""
+    """Return test errors by seed, vehicle and stratum, from scaled predictions [seeds, W]."""
     rows = []
     for seed, run_predictions in zip(seeds, predictions, strict=True):
         for client, parts in zip(
@@ -121,9 +120,9 @@ def error_rows(
 
 
 MOST_WINDOWS: Final = 4_000_000
-"""Of a vehicle, of each kind."""
+"""Limit of a vehicle's windows of one split."""
 LARGEST_ERROR_WH: Final = 10_000.0
-"""Of a window; larger ones are clipped and counted."""
+"""Limit of a window's error; larger ones are clipped and counted."""
 _WEIGHTS: Final[Fields] = {
     "train_windows": (1, float(MOST_WINDOWS)),
     "rmse": (1, LARGEST_ERROR_WH),
@@ -132,7 +131,7 @@ _WEIGHTS: Final[Fields] = {
 
 
 def _limit(name: str) -> float:
-    """Return the largest |value| of a sum over a vehicle's windows."""
+    """Return the limit of |value| for a sum over a vehicle's windows."""
     if SUMS[name] is int:
         return float(MOST_WINDOWS)
     return MOST_WINDOWS * LARGEST_ERROR_WH ** (2 if "squared" in name else 1)
@@ -147,7 +146,7 @@ FINAL: Final[Fields] = {name: (1, _limit(name)) for name in SUMS}
 def evaluation_values(
     validation: ErrorSums, test: ErrorSums, windows: int
 ) -> dict[str, FloatArray]:
-    """Return one vehicle's contribution; `windows` is n_k."""
+    """Return one vehicle's contribution to the evaluation of a model; `windows` is n_k."""
     rmse = _finite(np.array([test.rmse]), LARGEST_ERROR_WH)
     weights = {
         "train_windows": np.array([float(windows)]),
@@ -158,13 +157,13 @@ def evaluation_values(
 
 
 def error_values(rows: Sequence[ErrorSums]) -> dict[str, FloatArray]:
-    """Return error sums as a contribution."""
+    """Return the error sums as a contribution."""
     table = np.stack([row.as_array() for row in rows])
     return {name: _finite(table[:, at], _limit(name)) for at, name in enumerate(SUMS)}
 
 
 def fleet_errors(sums: Mapping[str, FloatArray], vehicles: int) -> FleetErrors:
-    """Return the errors of so many vehicles from totals; DataError if they cannot be true."""
+    """Return the fleet's errors from totals over `vehicles`; DataError if they are impossible."""
     validation, test = error_sums(sums, 2)
     windows, rmse, weighted = (float(sums[name][0]) for name in _WEIGHTS)
     if not windows > 0:
@@ -180,7 +179,7 @@ def fleet_errors(sums: Mapping[str, FloatArray], vehicles: int) -> FleetErrors:
 
 
 def error_sums(sums: Mapping[str, FloatArray], rows: int) -> list[ErrorSums]:
-    """Return error sums from totals."""
+    """Return the error sums from totals."""
     counts = {name: np.rint(sums[name]) for name in SUMS if SUMS[name] is int}
     table = np.stack([counts.get(name, sums[name]) for name in SUMS], axis=1)
     # Fixed point rounds to a step, so 0 may come out a little below it.
@@ -188,5 +187,5 @@ def error_sums(sums: Mapping[str, FloatArray], rows: int) -> list[ErrorSums]:
 
 
 def _finite(values: FloatArray, limit: float) -> FloatArray:
-    """Replace values that are not finite: such a sum would show who has them."""
+    """Replace values that are not finite by the limit: a sum of them would reveal the vehicle."""
     return np.nan_to_num(values, nan=limit, posinf=limit, neginf=-limit)

@@ -1,10 +1,10 @@
-"""Vehicles whose windows are on this machine, with the model that they train together.
+"""A federation in this process: vehicles with their windows, a model and the terms of training.
 
     federation = Federation(fleet, training=Training(rounds=30), seeds=(1, 2, 3))
     history = federation.train("fo-ri-fedavg").history
 
-All seeds are trained side by side, in one stack. In a simulation the vehicles are the whole fleet;
-a deployed vehicle has a federation of one, of which it uses the data and the model.
+All seeds train in one stack. A simulation has a whole fleet; a deployed vehicle has a federation of
+itself, for its data and model.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,15 +33,15 @@ from fedwatt.models.catalogue import made
 from fedwatt.windows import Fleet
 
 Network = Model | nn.Module | Callable[..., Model | nn.Module]
-"""A network, or a class or function that makes one of `window` and `features`."""
+"""A network, or a class or function that makes one from `window` and `features`."""
 
 
 class Federation(Loop):
-    """A fleet, a model and the terms on which vehicles train it together in this process.
+    """A fleet, a model and the terms on which its vehicles train in this process.
 
-    Updates make the next model in rounds, or by the buffer where `asynchronous` has one. A model is
-    a name, a `torch.nn.Module`, or a class or function that makes one. `scratch` is the folder for
-    client states that do not fit into memory (None: a temporary file).
+    Training has rounds, or a buffer where `asynchronous` sets one. A model is a name, a
+    `torch.nn.Module`, or a class or function that makes one. `scratch` is the folder for client
+    states that do not fit into memory (None: a temporary file).
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class Federation(Loop):
         self.asynchronous = asynchronous or Asynchronous()
         self.dtype = self.terms.dtype
         self.model_given = model
-        """The model as the caller gave it: a name, a network, or a class or function."""
+        """The `model` argument: a name, a network, or a class or function."""
         self.loss = get_loss(self.training.loss)
         self.members = Members(fleet, self.training.evaluate_vehicles)
         self.scratch = scratch
         self.ahead: Ahead | None = None
-        """The next round, where it was worked out while this one trained."""
+        """The next round, if it was prepared while this one trained."""
         if buffered:
             refuse_impossible(self.asynchronous, self.availability, len(self.members.population))
 
@@ -94,7 +94,7 @@ class Federation(Loop):
     def personalised_models(
         self, method: Method, state: State
     ) -> Callable[[int, Sequence[int]], Tensor]:
-        """(Run, vehicles) → the personalised model [P, D] of each after `state`."""
+        """Return a function from (run, vehicles) to their personalised models [P, D]."""
 
         def models(run: int, vehicles: Sequence[int]) -> Tensor:
             calls = [Call(run, vehicle, 0) for vehicle in vehicles]
@@ -108,7 +108,7 @@ class Federation(Loop):
         return pool_fleet(self.fleet, device=self.device, dtype=self.dtype)
 
     def share_pool(self, other: "Federation") -> None:
-        """Work on the series that another holder of the same fleet has on the device."""
+        """Use the pool of another federation of the same fleet."""
         if not self.fleet.is_lazy:
             self.__dict__["pool"] = other.pool
 
@@ -117,22 +117,19 @@ class Federation(Loop):
         return ChangingPool(self.device, self.dtype)
 
     def held(self, vehicles: Sequence[int]) -> tuple[Pool, list[int]]:
-        """Return a pool with the series of these vehicles, and the place of each in it."""
+        """Return a pool that holds these vehicles, and the place of each in it."""
         if self.fleet.is_lazy:
             return self._changing.hold(self.fleet, vehicles)
         return self.pool, list(vehicles)
 
     def release(self) -> None:
-        """Give back the memory of series that were read from files."""
+        """Free the memory of series that were read from files."""
         if not self.fleet.is_lazy:
             self.pool.release()
 
     @cached_property
     def evaluated(self) -> "Federation":
-        """The vehicles that finished models are evaluated by, all at hand.
-
-        That is the whole fleet; of one whose vehicles are made on demand, those that are evaluated.
-        """
+        """A federation of the vehicles that evaluate models, for a lazy fleet; else this one."""
         if not self.fleet.is_lazy:
             return self
         clients = self.fleet.fetch(self.members.evaluated, stay=True)
@@ -148,7 +145,7 @@ class Federation(Loop):
 
     @cached_property
     def _evaluation_windows(self) -> tuple[Windows, Windows]:
-        """(validation, test) windows of the vehicles that are evaluated."""
+        """(validation, test) windows of the evaluated vehicles."""
         pool = self.pool
         evaluated = self.members.evaluated
         if len(evaluated) == len(self.fleet.clients):
@@ -156,7 +153,7 @@ class Federation(Loop):
         return pool.validation.of(evaluated), pool.test.of(evaluated)
 
     def evaluate(self, weights: Tensor) -> list[Evaluation]:
-        """Errors of R models, `weights` [R, D], on validation and test windows of vehicles."""
+        """Return the errors of R models, `weights` [R, D], on validation and test windows."""
         population = len(self.members.population)
         if self.fleet.is_lazy:
             return [
@@ -178,34 +175,32 @@ class Federation(Loop):
         ]
 
     def vehicle_sums(self, vehicle: int, weights: Tensor) -> tuple[ErrorSums, ErrorSums]:
-        """Errors of the model `weights` [D] on validation and test windows of one vehicle."""
+        """Return a vehicle's (validation, test) errors of the model `weights` [D]."""
         if self.fleet.is_lazy:
             return self.evaluated.vehicle_sums(self.members.evaluated.index(vehicle), weights)
         run_weights = weights[None, : self.model.layout.size]
         clients = [self.fleet.clients[vehicle]]
         sums = []
         for split, windows in (("validation", self.pool.validation), ("test", self.pool.test)):
-            some = windows.of([vehicle])
-            predicted = predict(self.model, run_weights, self.pool, some)[0]
-            sums += vehicle_errors(clients, split, some, predicted)
+            vehicle_windows = windows.of([vehicle])
+            predicted = predict(self.model, run_weights, self.pool, vehicle_windows)[0]
+            sums += vehicle_errors(clients, split, vehicle_windows, predicted)
         return sums[0], sums[1]
 
     def test_rows(self, weights: Tensor) -> list[Row]:
-        """Test errors of each run's model, `weights` [R, D], by evaluated vehicle and stratum."""
+        """Return test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
         if self.fleet.is_lazy:
             return self.evaluated.test_rows(weights)
         weights = weights[:, : self.model.layout.size]
         return self.prediction_rows(predict(self.model, weights, self.pool, self.pool.test))
 
     def prediction_rows(self, predictions: NDArray[np.float64]) -> list[Row]:
-        """Test errors by vehicle and stratum of each run's scaled predictions [R, W]."""
+        """Return test errors by vehicle and stratum from scaled predictions [R, W] of runs."""
         return error_rows(self.fleet.clients, self.pool.test, self.seeds, predictions)
 
 
 def fitting_model(model: str | Network, fleet: Fleet) -> Model:
-    """Return the model by its name or as it is; SettingError if it cannot read the fleet's
-    windows.
-    """
+    """Return the named or given model; refuse one that cannot read the fleet's windows."""
     window = fleet.window
     features = len(fleet.features)
     if isinstance(model, str):
@@ -214,10 +209,10 @@ def fitting_model(model: str | Network, fleet: Fleet) -> Model:
         model = ModuleModel(model)
     elif not isinstance(model, Model):
         model = made(getattr(model, "__qualname__", str(model)), model, window, features)
-    fault = model.input_fault(fleet.window, len(fleet.features))
+    fault = model.input_fault(window, features)
     if fault:
         raise SettingError(
             f"{type(model).__name__} cannot read the windows of the fleet '{fleet.source}', "
-            f"{fleet.window} samples by {len(fleet.features)} features: {fault}."
+            f"{window} samples by {features} features: {fault}."
         )
     return model

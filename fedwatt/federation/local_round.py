@@ -2,10 +2,9 @@
 
     rules begin        probe, plan                                  `begin_round`
     local steps        Δ_k of the stack, by any engine              `engine.together.train(job)`
-    rules finish       remember, hand up                            `finish_round`
+    rules finish       next client state, uploads                   `finish_round`
 
-A simulation takes all participants through it as one stack, a vehicle on the road itself as a stack
-of one.
+A simulation trains all participants as one stack; a deployed vehicle is a stack of one.
 """
 
 from collections.abc import Iterable, Sequence, Set
@@ -22,7 +21,7 @@ from fedwatt.engine.job import Job
 from fedwatt.engine.together import train
 from fedwatt.errors import SettingError
 from fedwatt.federation.participation import Call
-from fedwatt.federation.work import Work, recorded_columns
+from fedwatt.federation.work import Work, picked, recorded_columns
 from fedwatt.methods import Method
 from fedwatt.methods.rule import LocalRule, OwnTraining, Rows, Start
 from fedwatt.metrics import Stopwatch
@@ -35,14 +34,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Broadcast:
-    """The server's message to the P vehicles of a stack at the start of a round."""
+    """The server's message at the start of a round, a row for each run or each of P vehicles."""
 
     round: int  # t
-    weights: Tensor  # the model w_t that each of them starts from, [P, D]
+    weights: Tensor  # the model w_t, [P, D]
     sent: Rows  # what the server rule sends besides, each [P, ...]
     population: int  # K, all vehicles that may train
     population_windows: float  # n, their training windows
-    own_seed: int | None = None  # by which a vehicle on the road draws batches; None: the run's
+    own_seed: int | None = None  # a deployed vehicle's secret seed for batches; None: the run's
+
+    def to(self, device: torch.device) -> "Broadcast":
+        """Return the message on another device."""
+        sent = {name: value.to(device) for name, value in self.sent.items()}
+        return replace(self, weights=self.weights.to(device), sent=sent)
+
+    def of_runs(self, runs: Sequence[int]) -> "Broadcast":
+        """Return the message for vehicles of these runs, from one with a row for each run."""
+        weights = picked(self.weights, runs)
+        sent = {name: like(value, weights)[runs] for name, value in self.sent.items()}
+        return replace(self, weights=weights, sent=sent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +62,7 @@ class LocalRound:
     calls: tuple[Call, ...]
     windows: list[int]  # n_k, [P]
     start: Start
-    memory: Rows
+    client_state: Rows
     job: Job
 
 
@@ -61,19 +71,17 @@ def in_stack_order(calls: Iterable[Call]) -> list[Call]:
     return sorted(calls, key=lambda call: (-call.steps, call.run, call.vehicle))
 
 
-def initial_memory(method: Method, model: Model, weights: Tensor) -> Rows:
-    """Return a vehicle's client state before its first round, as `like` the weights of its
-    model.
-    """
+def initial_client_state(method: Method, model: Model, weights: Tensor) -> Rows:
+    """Return a vehicle's client state before its first round, with the precision of `weights`."""
     return {
         name: like(value, weights)
         for rule in method.local
-        for name, value in rule.memory(model).items()
+        for name, value in rule.client_state(model).items()
     }
 
 
 def like(value: Tensor, weights: Tensor) -> Tensor:
-    """`value` on the device of `weights`, and a vector of numbers in their precision, too."""
+    """Return `value` on the device of `weights`; a vector of floats also in their precision."""
     vector = value.is_floating_point() and value.dim() >= 1
     return value.to(weights.device, weights.dtype if vector else value.dtype)
 
@@ -82,18 +90,18 @@ def begin_round(
     fleet: "Federation",
     method: Method,
     broadcast: Broadcast,
-    memory: Rows,
+    client_state: Rows,
     calls: Sequence[Call],
     watch: Stopwatch,
     batches: Batches | None = None,
 ) -> LocalRound:
     """Let the rules probe and plan; rows of all arguments are in the order of `calls`.
 
-    `batches` are those of vehicles that take all their steps, where they are known already.
+    `batches` are those of the whole round, if they are drawn already.
     """
     windows = [fleet.members.windows(call.vehicle) for call in calls]
     called = _start(fleet, method, broadcast, calls, windows)
-    start, memory, plans = begin_rules(method.local, memory, called, watch)
+    start, client_state, plans = begin_rules(method.local, client_state, called, watch)
     if batches is None or start.begins_at is not None:
         taken = [0] * len(calls)
         if start.begins_at is not None:
@@ -111,11 +119,11 @@ def begin_round(
         fleet.terms.training.deterministic,
         _path(method.local, calls, fleet.device),
     )
-    return LocalRound(tuple(calls), windows, start, memory, job)
+    return LocalRound(tuple(calls), windows, start, client_state, job)
 
 
 def _path(rules: Sequence[LocalRule], calls: Sequence[Call], device: torch.device) -> Tensor | None:
-    """Room for the lengths of the vehicles' paths, where a rule measures them."""
+    """Return zeros [P] to which steps add their lengths; None where no rule measures paths."""
     measured = any(rule.measures_path for rule in rules)
     return torch.zeros(len(calls), dtype=torch.float64, device=device) if measured else None
 
@@ -128,7 +136,7 @@ def batches_of(
     own_seed: int | None = None,
     taken: Sequence[int] | None = None,
 ) -> Batches:
-    """Return the batches of the vehicles of `calls`, from the steps `taken` to their last."""
+    """Return the batches of the vehicles of `calls`, from step `taken` to the last of each."""
     seeds = fleet.terms.seeds
     batch = fleet.terms.training.batch
     name = fleet.members.name
@@ -151,7 +159,7 @@ def finish_round(fleet: "Federation", method: Method, begun: LocalRound, deltas:
     """Return the updates of the vehicles after their last step, from Δ_k [P, D]."""
     start = replace(begun.start, path=begun.job.path)
     plans = begun.job.plans
-    memory, uploads = finish_rules(method.local, begun.memory, plans, start, deltas)
+    client_state, uploads = finish_rules(method.local, begun.client_state, plans, start, deltas)
     fleet.release()
     for rule, plan in zip(method.local, plans, strict=True):
         deltas = rule.reply(deltas, plan)
@@ -160,18 +168,18 @@ def finish_round(fleet: "Federation", method: Method, begun: LocalRound, deltas:
     columns = recorded_columns(method.local, plans)
     drift = lengths(deltas)
     columns["drift"] = drift.tolist()
-    # A norm in float64 is finite where all numbers are, and reading them again takes longer.
+    # A norm in float64 is finite where all numbers are; checking each number takes longer.
     finite = np.isfinite(columns["drift"])
     windows = np.array(begun.windows, dtype=np.float64)
-    return Work(begun.calls, deltas, windows, finite, finite, memory, uploads, columns)
+    return Work(begun.calls, deltas, windows, finite, finite, client_state, uploads, columns)
 
 
 def lengths(vectors: Tensor) -> Tensor:
-    """‖v‖ of vectors [P, D], [P], float64."""
+    """Return ‖v‖ of vectors [P, D], shape [P], float64."""
 
     def norm(some: Tensor) -> Tensor:
-        lengths_found: Tensor = torch.linalg.vector_norm(some, dim=-1, dtype=torch.float64)
-        return lengths_found
+        norms: Tensor = torch.linalg.vector_norm(some, dim=-1, dtype=torch.float64)
+        return norms
 
     if not vectors.is_cpu:
         return norm(vectors)
@@ -187,7 +195,7 @@ def _start(
     calls: Sequence[Call],
     windows: Sequence[int],
 ) -> Start:
-    """Return the round as the stacked vehicles see it, with their own random draws for probing."""
+    """Return the `Start` of the round for a stack of vehicles, with their draws for probing."""
     terms = fleet.terms
     model = method.adapted(fleet.model)
     device = fleet.device
@@ -211,20 +219,20 @@ def _start(
         probe_batch=probes.batch,
         fixed_batch=probes.fixed_batch,
         probe_directions=probes.directions,
-        train=partial(_train_own, fleet, model, broadcast, calls),
+        train=partial(_train_private, fleet, model, broadcast, calls),
         runs=runs,
         fastest=max(terms.availability.speeds),
     )
 
 
-def _train_own(
+def _train_private(
     fleet: "Federation",
     model: Model,
     broadcast: Broadcast,
     calls: Sequence[Call],
     training: OwnTraining,
 ) -> Tensor:
-    """Return the displacement [P, D] of vehicles that take separate steps, trained as one stack."""
+    """Return the displacement [P, D] of models that stay in their vehicles, trained as a stack."""
     steps = training.steps.tolist()
     deltas = torch.zeros_like(training.weights)
     windows = [fleet.members.windows(call.vehicle) for call in calls]
@@ -256,32 +264,36 @@ def _train_own(
 
 
 def vehicle_models(
-    fleet: "Federation", method: Method, broadcast: Broadcast, memory: Rows, calls: Sequence[Call]
+    fleet: "Federation",
+    method: Method,
+    broadcast: Broadcast,
+    client_state: Rows,
+    calls: Sequence[Call],
 ) -> Tensor:
-    """Return the model [P, D] that each vehicle of `calls` would drive with after the last round.
+    """Return the model [P, D] that each vehicle of `calls` would use after the last round.
 
-    `broadcast` is what the server would send them now.
+    `broadcast` is the message that the server would send them now.
     """
     windows = [fleet.members.windows(call.vehicle) for call in calls]
     start = _start(fleet, method, broadcast, calls, windows)
     for rule in (rule for rule in method.local if rule.personalised):
-        rule_state = {name: memory[name] for name in rule.memory(start.model)}
+        rule_state = {name: client_state[name] for name in rule.client_state(start.model)}
         with torch.no_grad():
             return rule.vehicle_model(rule_state, start)
     return start.anchor
 
 
 def begin_rules(
-    rules: Sequence[LocalRule], memory: Rows, start: Start, watch: Stopwatch
+    rules: Sequence[LocalRule], client_state: Rows, start: Start, watch: Stopwatch
 ) -> tuple[Start, Rows, list[Rows]]:
-    """Let every rule probe and plan.
+    """Let every rule probe and plan: return (start, client states, plan of each rule).
 
-    (the round as it goes on from the vehicles' origin, their memory afterwards, each rule's plan)
+    The start returned has the origin at which a rule lets the vehicles begin.
     """
     plans_so_far = []
     plans = []
     for rule in rules:
-        rule_state = {name: memory[name] for name in rule.memory(start.model)}
+        rule_state = {name: client_state[name] for name in rule.client_state(start.model)}
         with watch.section("training"), torch.no_grad():
             origin = rule.origin(rule_state, start)
         plans_so_far.append({} if origin is None else origin.plan)
@@ -289,26 +301,26 @@ def begin_rules(
             steps = start.steps - origin.taken
             start = replace(start, begins_at=origin.weights, steps=steps)
     for rule, plan in zip(rules, plans_so_far, strict=True):
-        rule_state = {name: memory[name] for name in rule.memory(start.model)}
+        rule_state = {name: client_state[name] for name in rule.client_state(start.model)}
         with watch.section(rule.begin_timed_as), torch.no_grad():
             declared = set(rule_state)
             rule_state, planned = rule.begin(rule_state, start)
-        _refuse_other_memory(rule, "begin", rule_state, declared)
-        memory = memory | rule_state
+        _refuse_other_state(rule, "begin", rule_state, declared)
+        client_state = client_state | rule_state
         plans.append(plan | planned)
         _refuse_other_rows(rule, plans[-1], len(start.steps))
-    return start, memory, plans
+    return start, client_state, plans
 
 
-def _refuse_other_memory(rule: LocalRule, part: str, rule_state: Rows, declared: Set[str]) -> None:
-    """Refuse memory, as `part` of a rule returned it, by other names than `declared` ones."""
+def _refuse_other_state(rule: LocalRule, part: str, rule_state: Rows, declared: Set[str]) -> None:
+    """Refuse a client state returned by `part` of a rule unless it has the `declared` names."""
     for name in sorted(rule_state.keys() ^ declared):
         raise SettingError(
-            f"{type(rule).__name__} returns '{name}' as memory from `{part}` and does not name it "
-            "in `memory`. Name it there, with its value before the first round, or leave it out."
+            f"{type(rule).__name__} returns '{name}' from `{part}` and does not name it in "
+            "`client_state`. Name it there, with its value before the first round, or leave it out."
             if name in rule_state
-            else f"{type(rule).__name__} names '{name}' in `memory` and returns memory without it "
-            f"from `{part}`. Return memory | {{...}}, which keeps what this round does not change."
+            else f"{type(rule).__name__} names '{name}' in `client_state` and does not return it "
+            f"from `{part}`. Return client_state | {{...}}, which has what does not change."
         )
 
 
@@ -325,7 +337,7 @@ def _refuse_other_rows(rule: LocalRule, plan: Rows, vehicles: int) -> None:
 
 
 def shifted(rules: Sequence[LocalRule], plans: Sequence[Rows], anchor: Tensor) -> Tensor:
-    """Return the weights [P, D] that training runs from: `anchor`, moved by the rules' shifts."""
+    """Return the weights [P, D] at which training starts: `anchor` plus the rules' shifts."""
     for rule, plan in zip(rules, plans, strict=True):
         shift = rule.shift(plan)
         anchor = anchor if shift is None else anchor + shift
@@ -333,29 +345,33 @@ def shifted(rules: Sequence[LocalRule], plans: Sequence[Rows], anchor: Tensor) -
 
 
 def finish_rules(
-    rules: Sequence[LocalRule], memory: Rows, plans: Sequence[Rows], start: Start, deltas: Tensor
+    rules: Sequence[LocalRule],
+    client_state: Rows,
+    plans: Sequence[Rows],
+    start: Start,
+    deltas: Tensor,
 ) -> tuple[Rows, Rows]:
-    """Let every rule close the round: (the vehicles' memory afterwards, what they hand up)."""
+    """Let every rule finish the round: return (client states, uploads)."""
     uploads: Rows = {}
     start = replace(start, accumulation=accumulation(rules, plans, start))
     for rule, plan in zip(rules, plans, strict=True):
-        rule_state = {name: memory[name] for name in rule.memory(start.model)}
+        rule_state = {name: client_state[name] for name in rule.client_state(start.model)}
         declared = set(rule_state)
-        rule_state, handed_up = rule.finish(rule_state, plan, start, deltas)
-        _refuse_other_memory(rule, "finish", rule_state, declared)
+        rule_state, rule_uploads = rule.finish(rule_state, plan, start, deltas)
+        _refuse_other_state(rule, "finish", rule_state, declared)
         for name in rule.uploads(start.model):
-            if name not in handed_up:
+            if name not in rule_uploads:
                 raise SettingError(
-                    f"{type(rule).__name__} names '{name}' in `uploads` and does not hand it up. "
-                    "Let `finish` return it in its second part or, where the rule has none of its "
-                    "own, `begin` in the plan: a row for each vehicle, [P, ...]."
+                    f"{type(rule).__name__} names '{name}' in `uploads` and does not return it. "
+                    "Let `finish` return it in its second part or, without a `finish`, `begin` in "
+                    "the plan: a row for each vehicle, [P, ...]."
                 )
-        memory = memory | rule_state
-        uploads |= handed_up
-    return memory, uploads
+        client_state = client_state | rule_state
+        uploads |= rule_uploads
+    return client_state, uploads
 
 
 def accumulation(rules: Sequence[LocalRule], plans: Sequence[Rows], start: Start) -> Tensor:
-    """‖a_k‖₁ of every vehicle, [P], float64: what FedNova divides by."""
+    """Return ‖a_k‖₁ of every vehicle, [P], float64, by which FedNova divides."""
     weights = (rule.accumulation(start, plan) for rule, plan in zip(rules, plans, strict=True))
     return next((a for a in weights if a is not None), start.steps.double())

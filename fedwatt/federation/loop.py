@@ -1,10 +1,10 @@
 """The rounds of a federation, over any fleet.
 
-    who is there → who is asked, what they bring home → the next model → how good it is
-    `backend.present`         `backend.work`                  `aggregated`      `backend.evaluate`
+    available vehicles → participants, their updates → the next model → its errors
+    `backend.present`    `backend.work`                `aggregated`     `backend.evaluate`
 
-`advance` takes the state after round t to the state after round t+1. It keeps nothing itself and
-neither does the fleet, so a run can be stopped after any round and continued from its state.
+`advance` takes the state after round t to the state after round t+1. All state is in its argument
+and result, so a run can be stopped after any round and continued from its state.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,20 +47,20 @@ class ModelEvaluation:
     """Evaluation of R models by the vehicles."""
 
     evaluations: Sequence[Errors | None]
-    """One for each model, of the members that are evaluated; None: nobody evaluated it."""
-    events: Rows  # what the fleet remembers from now on
+    """For each model its errors; None: no vehicle evaluated it."""
+    events: Rows  # next state of the backend
     comparable: bool = True
-    """Whether the errors are of the vehicles that evaluated the best model so far."""
+    """Whether the same vehicles evaluated the best model so far."""
 
 
 class Backend(Protocol):
-    """A fleet as the loop sees it; the same question has the same answer."""
+    """The vehicles of a loop; equal arguments give equal results."""
 
     def check(self, method: Method) -> None:
         """Refuse a method that cannot work with this fleet."""
 
     def initial_states(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
-        """Return the state of vehicles and fleet before the first round, from w_0 [R, D]."""
+        """Return (client states, state of the backend) before the first round, from w_0 [R, D]."""
 
     def present(self, state: State | None) -> Present:
         """Return the vehicles available in the round after `state`; None: before the first."""
@@ -69,24 +69,24 @@ class Backend(Protocol):
         """Return the round's participants and their updates; None if the round must be repeated."""
 
     def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
-        """Errors of the models `weights` [R, D] on the vehicles' windows."""
+        """Return the errors of the models `weights` [R, D] on the vehicles' windows."""
 
     def evaluate_mean(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
-        """Evaluate, after the last round, models that no round has made (`federation.selection`).
+        """Evaluate final models after the last round (`federation.selection`).
 
-        Nothing follows, so what the fleet would remember of it is not used.
+        The state of the backend is not used afterwards.
         """
 
     def evaluate_personalised(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> Sequence[Errors | None]:
-        """Errors of the models that vehicles of some runs would drive with after `state`."""
+        """Return the errors of the models that vehicles of some runs would use after `state`."""
 
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator | SystemNoise:
-        """Return the server's own random numbers of a round, for rules that add noise."""
+        """Return the server's random numbers of a round, for rules that add noise."""
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
-        """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
+        """Return test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class Loop:
     @property
     def backend(self) -> Backend:
         """The vehicles."""
-        # Made anew each time: a backend that were kept would refer back to its loop, and the
-        # windows of both would outlive their last use.
+        # Made anew each time: a stored backend would refer back to its loop, and the windows of
+        # both would outlive their last use.
         return self.make_backend(self)
 
     @property
@@ -137,7 +137,7 @@ class Loop:
         self.backend.check(method)
 
     def vehicle_rows(self, weights: torch.Tensor) -> list[Row]:
-        """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
+        """Return test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
         return self.backend.vehicle_rows(weights)
 
     def train(
@@ -147,9 +147,9 @@ class Loop:
         on_round: Callable[[State, RoundRecord], None] | None = None,
         epsilon: Callable[[int], float] | None = None,
     ) -> TrainingResult:
-        """All rounds of a method; `on_round` is called after each one.
+        """Train all rounds of a method; `on_round` is called after each one.
 
-        `epsilon` is the privacy that a private method has spent after so many rounds.
+        `epsilon` gives the privacy that a private method has spent after t rounds.
         """
         method = get(method) if isinstance(method, str) else method
         history = History(short(method.name))
@@ -164,11 +164,11 @@ class Loop:
         return TrainingResult(history, state)
 
     def finished(self, state: State) -> bool:
-        """Return whether all rounds are done, or no run is left to go on with."""
+        """Return whether all rounds are done or no run trains any more."""
         return state.round >= self.training.rounds or not state.at_work
 
     def start(self, method: Method) -> tuple[State, RoundRecord]:
-        """Return initial models, nothing remembered, and the record of round 0."""
+        """Return the state before the first round, and the record of round 0."""
         self.check(method)
         runs = len(self.seeds)
         model = method.adapted(self.model)
@@ -183,7 +183,7 @@ class Loop:
             for name in begun[0]
         }
         present = self.backend.present(None)
-        memory, events = self.backend.initial_states(method, weights)
+        client_state, events = self.backend.initial_states(method, weights)
         unknown = torch.full((runs,), torch.inf, dtype=torch.float64)
         watch = self.stopwatch()
         with watch.section("evaluation"):
@@ -192,7 +192,7 @@ class Loop:
             round=0,
             weights=weights,
             server=server,
-            memory=memory,
+            client_state=client_state,
             available=present.available,
             diverged=torch.zeros(runs, dtype=torch.int64),
             stopped=torch.zeros(runs, dtype=torch.int64),
@@ -213,7 +213,7 @@ class Loop:
         return state, RoundRecord(rows, [], _seconds(watch), by_vehicle)
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
-        """One round of every run that still trains."""
+        """Do one round of every run that still trains."""
         watch = self.stopwatch()
         work = None
         while work is None:
@@ -225,9 +225,7 @@ class Loop:
     def conclude(
         self, method: Method, state: State, present: Present, work: Work, watch: Stopwatch
     ) -> tuple[State, RoundRecord]:
-        """Return the next models, made of what the vehicles brought home, and the record of the
-        round.
-        """
+        """Aggregate and evaluate a round: return the next state and the record of the round."""
         work, training = enough(work, method.replies_needed), self.training
         with watch.section("aggregation"):
             after = aggregated(
@@ -275,7 +273,7 @@ class Loop:
         return after, RoundRecord(rows, outcomes.rows, _seconds(watch), by_vehicle)
 
     def stopwatch(self) -> Stopwatch:
-        """One that waits for a GPU, which works on after it has its orders."""
+        """Return a stopwatch that waits for work queued on a GPU."""
         return Stopwatch(torch.cuda.synchronize if self.device.type == "cuda" else None)
 
     def _error_columns(
@@ -308,10 +306,9 @@ class Loop:
     def _mean_columns(
         self, state: State, ended: Sequence[int], present: Present, watch: Stopwatch
     ) -> dict[int, Row]:
-        """Return the columns of the evaluation of the mean of the best and the last model of ended
-        runs.
+        """Evaluate (w_best + w_last) / 2 of ended runs and return the columns of each run.
 
-        Where the last model is the best one there is no other to evaluate.
+        Runs whose last model is the best one are left out.
         """
         best = state.best_weights
         last = state.weights
@@ -355,33 +352,33 @@ def aggregated(
     participation: float,
     draws: Callable[[int, int, Work], np.random.Generator | SystemNoise],
 ) -> State:
-    """Return the state after the server has taken in the replies that count.
+    """Aggregate the updates that count and return the next state.
 
-    A vehicle remembers the round only if its reply counts. A run whose replies or whose next model
-    are not finite keeps its last model and ends. `draws` gives the server's random numbers of a run
-    and a round.
+    A vehicle's client state advances only if its update counts. A run whose updates or whose next
+    model are not finite keeps its last model and ends. `draws` gives the server's random numbers of
+    a run and round.
     """
     weights = state.weights.clone()
     diverged = state.diverged.clone()
-    memory = {name: table.clone() for name, table in state.memory.items()}
+    client_state = {name: table.clone() for name, table in state.client_state.items()}
     server = {name: table.clone() for name, table in state.server.items()}
     at_work = state.at_work
-    replied = work.counted.tolist()
-    heard = list[int]()
+    counts = work.counted.tolist()
+    aggregated_rows = list[int]()
     for run in at_work:
-        counted = [i for i in work.of(run) if replied[i]]
+        counted = [i for i in work.of(run) if counts[i]]
         if counted or method.server.acts_alone:
             replies = _replies(state.round, work, present, run, counted, participation, draws)
             server_state = {name: table[run] for name, table in server.items()}
             server_state, weights[run] = method.update(server_state, weights[run], replies)
             for name, value in server_state.items():
                 server[name][run] = value
-            heard += counted
-    # All runs at once, here and below: a GPU is waited for each time that it is asked.
-    runs = [work.calls[i].run for i in heard]
-    vehicles = [work.calls[i].vehicle for i in heard]
-    for name, values in work.memory.items():
-        memory[name][runs, vehicles] = picked(values, heard)
+            aggregated_rows += counted
+    # All runs at once, here and below: every read waits for a GPU.
+    runs = [work.calls[i].run for i in aggregated_rows]
+    vehicles = [work.calls[i].vehicle for i in aggregated_rows]
+    for name, values in work.client_state.items():
+        client_state[name][runs, vehicles] = picked(values, aggregated_rows)
     finite = weights.isfinite().all(dim=-1).tolist()
     for run in at_work:
         rows = work.of(run)
@@ -392,7 +389,7 @@ def aggregated(
         state,
         round=state.round + 1,
         weights=weights,
-        memory=memory,
+        client_state=client_state,
         server=server,
         diverged=diverged,
         available=present.available_next,
@@ -409,7 +406,7 @@ def _replies(
     participation: float,
     draws: Callable[[int, int, Work], np.random.Generator | SystemNoise],
 ) -> Replies:
-    """Return the updates of a run that count, in the form in which server rules take them."""
+    """Return the updates of a run that count, as the argument of server rules."""
     deltas, shares, uploads = work.replies(run, counted)
     return Replies(
         deltas,

@@ -1,9 +1,9 @@
-"""Participants of a round, and the work of each.
+"""Participants of a round, and the number of local steps of each.
 
 Paper, section on client churn: A_t is the set of available vehicles, |S_t| = max(⌈C·|A_t|⌉, 1) of
-them take part. Draws depend on the seed and the round alone, so every method sees the same
-participants. They and their steps follow from the terms, names and numbers of windows, so that a
-simulation, a server and a deployed vehicle compute the same.
+them participate. Draws depend on seed and round only, so every method has the same participants.
+Steps follow from the terms, the vehicle's name and its number of windows, so that a simulation, a
+server and a deployed vehicle compute the same.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from fedwatt.windows import Fleet
 
 
 class Call(NamedTuple):
-    """A vehicle asked to take part in a round; with no steps, its reply never comes."""
+    """A vehicle called for a round; with 0 steps it sends no update."""
 
     run: int
     vehicle: int
@@ -39,7 +39,7 @@ IntArray = NDArray[np.int64]
 
 
 def first_available(seed: int, vehicles: int, availability: Availability) -> BoolArray:
-    """A_0 as a mask [K]."""
+    """Return A_0 as a mask [K]."""
     if availability.initially == 1:  # no draw is as high as 1
         return np.ones(vehicles, dtype=bool)
     return generator(seed, "churn", 0).random(vehicles) < availability.initially
@@ -48,7 +48,7 @@ def first_available(seed: int, vehicles: int, availability: Availability) -> Boo
 def next_available(
     seed: int, round: int, before: BoolArray, availability: Availability
 ) -> BoolArray:
-    """A_t as a mask [K], from A_{t-1}: each vehicle leaves or joins on its own."""
+    """Return A_t as a mask [K] from A_{t-1}: each vehicle leaves or joins independently."""
     if availability.p_leave == availability.p_join == 0:  # no draw is below 0
         return before
     draw = generator(seed, "churn", round).random(len(before))
@@ -58,45 +58,45 @@ def next_available(
 def participants(
     seed: int, round: int, available: BoolArray, participation: float, *, sampling: str = "fixed"
 ) -> IntArray:
-    """S_t in ascending order; empty if nobody is available (or, with "poisson", drawn).
+    """Return S_t in ascending order; empty if no vehicle is available (or, with "poisson", drawn).
 
     >>> participants(1, 0, np.array([True, False, True, True, True]), 0.5).size
     2
     """
     rng = generator(seed, "participation", round)
     if sampling == "poisson":
-        # One draw for every vehicle, there or not, so that churn moves nobody else's draw.
+        # One draw for every vehicle, available or not, so that churn moves no other draw.
         return np.flatnonzero(available & (rng.random(len(available)) < participation))
-    # Where all are there, places need no list: the draw then takes as long as its outcome.
-    everybody = bool(available.all())
-    candidates = len(available) if everybody else np.flatnonzero(available)
-    most = len(available) if everybody else np.size(candidates)
+    most = int(np.count_nonzero(available))
+    # Drawing from a number takes less time than from a list.
+    candidates: Any = most if most == len(available) else np.flatnonzero(available)
     count = min(participant_count(most, participation), most)
-    return np.sort(rng.choice(candidates, size=count, replace=False))
+    drawn: IntArray = np.sort(rng.choice(candidates, size=count, replace=False))
+    return drawn
 
 
 def participant_count(available: int, participation: float) -> int:
-    """max(⌈C·|A_t|⌉, 1)."""
+    """Return max(⌈C·|A_t|⌉, 1)."""
     # 0.07 * 100 is 7.000000000000001 in floating point; its ceiling must still be 7.
     return max(ceil(round(participation * available, 9)), 1)
 
 
 def lost_replies(seed: int, round: int, vehicles: int, availability: Availability) -> BoolArray:
-    """Mask [K] of the vehicles whose reply would not arrive in this round."""
+    """Return a mask [K] of the vehicles whose update is lost in this round."""
     if availability.reply_loss == 0:  # no draw is below 0
         return np.zeros(vehicles, dtype=bool)
     return generator(seed, "replies", round).random(vehicles) < availability.reply_loss
 
 
 def device_speed(seed: int, vehicle: str, availability: Availability) -> float:
-    """Relative speed of a vehicle's computer, the same in all rounds."""
+    """Return the relative speed of a vehicle's computer, the same in all rounds."""
     if len(availability.speeds) == 1:
         return availability.speeds[0]
     return float(generator(seed, "device", vehicle).choice(availability.speeds))
 
 
 def local_steps(windows: int, speed: float, training: Training, availability: Availability) -> int:
-    """H_k of a vehicle with `windows` training windows; 0 if it hands in nothing.
+    """Return H_k of a vehicle with `windows` training windows; 0 if it sends no update.
 
     >>> local_steps(130, 1.0, Training(epochs=2, batch=64), Availability())
     6
@@ -116,12 +116,12 @@ def local_steps(windows: int, speed: float, training: Training, availability: Av
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """A vehicle is its place in `fleet`, of which no data is read."""
+    """The vehicles of a federation by their places in `fleet`; no data is read."""
 
     fleet: Fleet
     evaluate_vehicles: int  # as in `Training`
     mean_windows: float = 0.0
-    """Mean n_k, where masks hide what single vehicles have; 0: they do not."""
+    """Mean n_k, where secure aggregation hides single n_k; 0: n_k are known."""
 
     def __post_init__(self) -> None:
         if not len(self.population):
@@ -141,7 +141,7 @@ class Members:
 
     @cached_property
     def evaluated(self) -> list[int]:
-        """The vehicles that models are evaluated by."""
+        """The vehicles that evaluate models."""
         return self.fleet.sample(self.evaluate_vehicles)
 
     def name(self, vehicle: int) -> str:
@@ -149,21 +149,21 @@ class Members:
         return self.fleet.name(vehicle)
 
     def windows(self, vehicle: int) -> int:
-        """n_k, its training windows."""
+        """Return n_k, its training windows."""
         return self.fleet.train_windows(vehicle)
 
     def held_out(self, vehicle: int) -> bool:
-        """Return whether it is only ever tested."""
+        """Return whether the vehicle never trains."""
         return bool(self.fleet.held_out[vehicle])
 
 
 @dataclass(frozen=True, eq=False)
 class Present:
-    """The vehicles as a round finds them; masks are [R, K], over those that may train."""
+    """The available vehicles of a round; masks are [R, K], over those that may train."""
 
     members: Members
     available: Tensor  # A_t
-    available_next: Tensor  # A_{t+1}, as far as it is known by now
+    available_next: Tensor  # A_{t+1}; of a deployed fleet A_t
 
     def idle(self, run: int, excluded: Collection[int]) -> NDArray[np.int64]:
         """Return the available vehicles, without those `excluded`."""
@@ -173,7 +173,7 @@ class Present:
 
 
 class Participant(NamedTuple):
-    """A participant of a round, and whether its reply will be lost."""
+    """A participant of a round, and whether its update will be lost."""
 
     run: int
     vehicle: int
@@ -182,7 +182,7 @@ class Participant(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """Conditions of all rounds; a run is a place in `seeds`."""
+    """Settings that all rounds share; a run is a place in `seeds`."""
 
     training: Training
     availability: Availability
@@ -195,15 +195,15 @@ class Terms:
         return dtype
 
     def learning_rate(self, round: int) -> float:
-        """η_t."""
+        """Return η_t."""
         return scheduled(self.training.learning_rate, self.training.schedule, round)
 
     def speed(self, run: int, vehicle: str) -> float:
-        """Relative speed of a vehicle's computer."""
+        """Return the relative speed of a vehicle's computer."""
         return device_speed(self.seeds[run], vehicle, self.availability)
 
     def steps(self, windows: int, speed: float) -> int:
-        """H_k of a vehicle with so many training windows; 0 if it cannot finish any."""
+        """Return H_k of a vehicle with `windows` training windows; 0 if it sends no update."""
         return local_steps(windows, speed, self.training, self.availability)
 
     def calls(
@@ -215,10 +215,10 @@ class Terms:
         *,
         calling_seed: int | None = None,
     ) -> list[Call]:
-        """Return the participants of a round in all `live` runs, of those `available` [R, K].
+        """Draw the participants of all `live` runs from those `available` [R, K].
 
-        They are drawn by each run's seed unless a server has a secret one for it. A vehicle whose
-        reply will be lost is called with no steps.
+        They are drawn by each run's seed, or by the secret `calling_seed` of a server. A vehicle
+        whose update will be lost is called with 0 steps.
         """
         participants = self.participants(round, members, available, live, calling_seed=calling_seed)
         members.fleet.let_go()
@@ -234,7 +234,7 @@ class Terms:
         *,
         calling_seed: int | None = None,
     ) -> list[Participant]:
-        """Return the same participants as `calls`, by name only."""
+        """Draw the participants of `calls` without reading their windows."""
         drawn: list[Participant] = []
         for run in live:
             seed = self.seeds[run]
@@ -252,7 +252,7 @@ class Terms:
         return drawn
 
     def call(self, participant: Participant, members: Members) -> Call:
-        """Return the work that a participant is called for, by its windows and its computer."""
+        """Return a participant's call, with the steps that follow from its windows and speed."""
         run, vehicle, lost = participant
         if lost:
             return Call(run, vehicle, 0)
@@ -260,7 +260,7 @@ class Terms:
         return Call(run, vehicle, self.steps(members.windows(vehicle), speed))
 
     def check(self, method: Method, vehicles: int) -> None:
-        """Refuse a method that cannot work in rounds of so many vehicles."""
+        """Refuse a method that cannot train in rounds of so many vehicles."""
         share = self.training.participation
         sampling = self.training.sampling
         fault = method.server.sampling_fault(sampling, share)
@@ -273,7 +273,7 @@ class Terms:
 
 
 def checked_seeds(seeds: object) -> tuple[int, ...]:
-    """Return the seeds as a tuple; SettingError unless they are one or more different ones."""
+    """Return the seeds as a tuple; refuse none, or equal ones."""
     checked = tuple(seeds) if isinstance(seeds, Iterable) else ()
     if not checked or len(set(checked)) < len(checked):
         raise SettingError(

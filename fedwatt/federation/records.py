@@ -35,22 +35,22 @@ from fedwatt.tables import EVALUATION, TRAINING, Column, blank, declared, record
 Row = dict[str, Any]
 
 SHOWN: Final = 200
-"""Vehicles whose errors a round says one by one, at most."""
+"""Most vehicles whose single errors a round records."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A global model's errors on every vehicle that is evaluated."""
+    """A model's errors on each evaluated vehicle."""
 
     validation: Sequence[ErrorSums]
     test: Sequence[ErrorSums]
     of: int = 0
-    """Vehicles that train, of which those evaluated are a random sample; 0: not known."""
+    """Number of vehicles that train, of which the evaluated ones are a sample; 0: not known."""
 
     def columns(self, windows: Sequence[int], held_out: Sequence[bool]) -> Row:
-        """Return a round's columns about error; `windows` is n_k of every vehicle.
+        """Return the error columns of a round; `windows` is n_k of every evaluated vehicle.
 
-        Vehicles that train count in the headline figures, held-out ones in `held_out_rmse` alone.
+        Held-out vehicles count in `held_out_rmse` only, all others in the other columns.
         """
         trained = [k for k, out in enumerate(held_out) if not out]
         test = [self.test[k] for k in trained]
@@ -68,23 +68,23 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class FleetErrors:
-    """A global model's errors on a whole fleet, of which no single vehicle's are known."""
+    """A model's errors on a whole fleet whose single vehicles' errors are not known."""
 
     validation: ErrorSums
     test: ErrorSums
     vehicles: int
-    """In these sums."""
+    """Number of vehicles in the sums."""
     mean_windows: float
-    """Mean n_k of them."""
+    """Mean n_k."""
     macro: float
-    """Mean of their test RMSE."""
+    """Mean of the vehicles' test RMSE."""
     weighted: float
-    """The same, weighted by n_k."""
+    """Mean of the vehicles' test RMSE, weighted by n_k."""
     held_out: float = nan
     """Test RMSE of vehicles that never train."""
 
     def columns(self, windows: Sequence[int], held_out: Sequence[bool]) -> Row:
-        """Return a round's columns about error, as those of an `Evaluation`."""
+        """Return the error columns of a round, as `Evaluation.columns`."""
         return _error_columns(
             self.validation,
             self.test,
@@ -102,14 +102,13 @@ PERSONAL: Final = {
     "personal_rmse_macro": "test_rmse_macro",
     "personal_held_out_rmse": "held_out_rmse",
 }
-"""A round's columns about the models that vehicles drive with, each with that of the global one."""
+"""Columns about personalised models, each with the column of the global model."""
 
 
 def errors_by_vehicle(evaluated: Iterable[Errors | None], names: Sequence[str]) -> dict[str, float]:
-    """Test RMSE of each vehicle, mean over the runs that were evaluated; `names` are in their
-    order.
+    """Return the test RMSE of each vehicle, mean over the evaluated runs; `names` in their order.
 
-    Vehicles without a test window are left out.
+    Vehicles without test windows are left out.
     """
     evaluations = [errors.test for errors in evaluated if isinstance(errors, Evaluation)]
     if not evaluations:
@@ -121,18 +120,15 @@ def errors_by_vehicle(evaluated: Iterable[Errors | None], names: Sequence[str]) 
 def evaluation_columns(
     model: Errors, vehicle_errors: Errors | None, windows: Sequence[int], held_out: Sequence[bool]
 ) -> Row:
-    """Return a round's columns about error: of the global model, and of those that vehicles drive
-    with.
+    """Return the error columns of a round, of the global model and of personalised models.
+
+    `vehicle_errors` are those of personalised models; the same as `model` without them.
     """
     columns = model.columns(windows, held_out)
-    driven = (
-        columns
-        if vehicle_errors is model
-        else {}
-        if vehicle_errors is None
-        else vehicle_errors.columns(windows, held_out)
-    )
-    return columns | {name: driven.get(of, nan) for name, of in PERSONAL.items()}
+    personal = columns
+    if vehicle_errors is not model:
+        personal = {} if vehicle_errors is None else vehicle_errors.columns(windows, held_out)
+    return columns | {name: personal.get(of, nan) for name, of in PERSONAL.items()}
 
 
 def _error_columns(
@@ -144,7 +140,7 @@ def _error_columns(
     held_out: float,
     margin: float = nan,
 ) -> Row:
-    """Columns of the table of rounds, from pooled sums and means over vehicles."""
+    """Return error columns from pooled sums and means over vehicles."""
     return {
         "evaluated": True,
         "validation_rmse": validation.rmse,
@@ -158,20 +154,20 @@ def _error_columns(
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """Records of one round of all live runs."""
+    """The rows that one round of all live runs adds to the tables."""
 
     rounds: list[Row]
     clients: list[Row]
     seconds: dict[str, float]
-    """Wall-clock time of the whole stack by what it was spent on, and their `total`."""
+    """Wall-clock time of the whole stack by part of a round, and their `total`."""
     by_vehicle: dict[str, float] = field(default_factory=dict)
-    """Test RMSE of single vehicles, mean over the runs; empty where that is not known, or where
-    more than `SHOWN` are evaluated."""
+    """Test RMSE of single vehicles, mean over the runs; empty where it is not known or for more
+    than `SHOWN` vehicles."""
 
     def spending(self, epsilon: Callable[[int], float] | None) -> "RoundRecord":
-        """Return the record with the privacy spent by each row's round; None if nothing is private.
+        """Return the record with the column "epsilon", the privacy spent after each row's round.
 
-        `epsilon` is what so many rounds spend.
+        `epsilon` gives that of t rounds; None: no method is private.
         """
         if epsilon is None:
             return self
@@ -188,7 +184,7 @@ class History:
     clients: list[Row] = field(default_factory=list)
     timing: list[Row] = field(default_factory=list)
     made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """The tables as they were last written, by their names; rows are only ever added."""
+    """Tables by name as last written, to which only new rows are added."""
 
     def add(self, round: int, seeds: int, record: RoundRecord) -> None:
         """Append a round."""
@@ -198,31 +194,31 @@ class History:
         self.timing.append(label | {"round": round, "seeds": seeds} | record.seconds)
 
     def last(self, column: str) -> dict[int, Any]:
-        """Latest value of a column of `rounds` for every seed."""
+        """Return the latest value of a column of `rounds` for every seed."""
         if self.rounds and column not in self.rounds[0]:
             raise SettingError(unknown("column of the rounds", column, self.rounds[0]))
         return {row["seed"]: row[column] for row in self.rounds}
 
 
 UNTRAINED: Row = blank(declared("rounds").filled_by(TRAINING))
-"""Training columns of round 0, the initial model."""
+"""Training columns of round 0, which has no training."""
 UNEVALUATED: Row = blank(declared("rounds").filled_by(EVALUATION))
 """Evaluation columns of a round between two evaluations."""
 
 
 def error_columns(sums: ErrorSums) -> Row:
-    """Columns of vehicles.parquet for one vehicle, or one stratum of it."""
+    """Return the columns of vehicles.parquet for a vehicle, or a stratum of it."""
     errors = {name: metric.value(sums) for name, metric in METRICS.items()}
     return {"windows": sums.windows, **errors}
 
 
 @dataclass(frozen=True, eq=False)
 class Clients:
-    """The columns of the table of clients, each [asked]."""
+    """The columns of a round in the table of clients, with an entry per called vehicle."""
 
     columns: dict[str, list[Any]]
     runs: Sequence[int]
-    """The run of each vehicle that was asked."""
+    """The run of each called vehicle."""
 
     @property
     def rows(self) -> list[Row]:
@@ -239,12 +235,12 @@ class Clients:
 
     @cached_property
     def _numbers(self) -> dict[str, NDArray[np.float64]]:
-        """The columns of which a round tells a mean, a sum or a correlation."""
+        """The columns that a round's means, sums and correlations need, as arrays."""
         names = ("steps", "drift", "roughness", "staleness", "replied", "rejected")
         return {name: np.array(self.columns[name], dtype=np.float64) for name in names}
 
     def with_lengths(self) -> "Clients":
-        """Return the rows with each vehicle's step length relative to the others, and its flag."""
+        """Add columns with each vehicle's step length relative to the others', and its flag."""
         numbers = self._numbers
         stepped = (numbers["replied"] * numbers["steps"]) > 0
         length = np.divide(
@@ -268,9 +264,7 @@ class Clients:
     def training_columns(
         self, run: int, *, available: int, learning_rate: float, clock: float, agreement: float
     ) -> Row:
-        """Return a round's columns about participation, drift and roughness of one run's
-        vehicles.
-        """
+        """Return the columns of a run's round on participation, drift and roughness."""
         places = self.of_run.get(run, np.zeros(0, dtype=np.int64))
         columns = {name: values[places] for name, values in self._numbers.items()}
         replied = columns["replied"] > 0
@@ -300,14 +294,14 @@ class Clients:
 def clients(
     work: Work, round: int, seeds: Sequence[int], members: Members, records: Iterable[Column]
 ) -> Clients:
-    """Return the outcome of every vehicle that was asked, whether or not it answered.
+    """Return the table of clients of a round: all called vehicles, with or without an update.
 
     `records` are the columns that the method's rules fill.
     """
     calls = work.called
     done = {call: row for row, call in enumerate(work.calls)}
     answered = [done.get(call, -1) for call in calls]
-    counted = [*work.counted.tolist(), False]  # the last one, at -1, is whoever did not answer
+    counted = [*work.counted.tolist(), False]  # the last one, at -1, is for missing updates
     replied = [counted[row] for row in answered]
     columns: dict[str, list[Any]] = {
         "seed": [seeds[call.run] for call in calls],
@@ -331,7 +325,7 @@ def clients(
 
 
 def _normalised(values: NDArray[np.float64]) -> list[float]:
-    """Return the numbers, the one NaN in place of any other, so that rows can be compared."""
+    """Return the numbers with `math.nan` for NaN, so that equal rows compare equal."""
     return [value if value == value else nan for value in values.tolist()]
 
 

@@ -2,14 +2,14 @@
 
     w_final = (w_best + w_last) / 2,  or w_best where that mean is broken
 
-Neither of the two can be trusted alone. A small fleet chooses its best round on a handful of
-validation trips, by luck as much as by merit, and the last round's steps still wander. Their mean
-is within 1 % of the better of the two on every fleet that was measured (docs/journeys.md).
+The best round of a small fleet is chosen on few validation trips and may be an accident; the last
+round's model still moves. Their mean is within 1 % of the better of the two on every measured fleet
+(docs/journeys.md).
 
-A mean of two models is a good model where both lie in one valley of the loss. They do not where
-training has left its best model far behind: under much noise for privacy, at a learning rate that
-is too high, or where another centre of IFCA has taken the lead. So the mean is validated once,
-after the last round, and counts as broken if it validates far worse than w_best.
+The mean of two models is good where both lie in one valley of the loss. They do not where training
+has moved far from its best model: under much noise for privacy, at too high a learning rate, or
+with another centre of IFCA in front. So the mean is validated once, after the last round, and is
+broken if it validates far worse than w_best.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,16 +26,15 @@ if TYPE_CHECKING:
     from fedwatt.federation.state import State
 
 GLOBAL_MODELS: Final = ("final", "best", "last")
-"""The models that a training leaves, the default first."""
+"""Names of a training's models, the default first."""
 BROKEN: Final = 1.5
-"""Times the best model's validation RMSE above which a mean is broken. It must be far above 1: the
-best model's is the lowest of all rounds, and with few validation trips a good mean was seen at 1.3
-times as much. This is no choice between two good models, which the same trips would have to make.
-"""
+"""A mean is broken above this multiple of the best model's validation RMSE. It must be far above 1:
+the best RMSE is the lowest of all rounds, and with few validation trips a good mean had 1.3 times
+as much."""
 
 
 def mean_model(best: Tensor, last: Tensor) -> Tensor:
-    """(w_best + w_last) / 2 of each run, [R, D]; equal models are their own mean, bit for bit.
+    """Return (w_best + w_last) / 2 of each run, [R, D]; bit-identical where both are equal.
 
     >>> mean_model(Tensor([[1.0, 4.0]]), Tensor([[3.0, 4.0]]))
     tensor([[2., 4.]])
@@ -44,10 +43,9 @@ def mean_model(best: Tensor, last: Tensor) -> Tensor:
 
 
 def keeps_mean(mean_validation: Tensor, best_validation: Tensor) -> Tensor:
-    """Return whether runs keep the mean, [R], by its validation RMSE and the best model's, [R]
-    each.
+    """Return whether the final model is the mean, [R], by validation RMSE of mean and best, [R].
 
-    A mean that nobody has validated has an infinite error, and is not kept.
+    A mean that was not validated has an infinite error and is not chosen.
 
     >>> from math import inf
     >>> keeps_mean(Tensor([14.9, 15.1, inf]), Tensor([10.0, 10.0, inf]))
@@ -63,10 +61,10 @@ def evaluated(
     errors: Mapping[int, Row],
     runs: Iterable[int],
 ) -> tuple["State", list[Row]]:
-    """Keep the best models so far and write a row for each of `runs`.
+    """Update the best models and return (state, a row for each of `runs`).
 
-    `training` has the columns of every run's training, `errors` those of its evaluation, where it
-    was evaluated. A run whose error is not finite has diverged.
+    `training` has the training columns of every run, `errors` the error columns of evaluated runs.
+    A run whose error is not finite has diverged.
     """
     diverged = state.diverged.clone()
     best_weights = state.best_weights.clone()
@@ -110,11 +108,10 @@ def evaluated(
 
 
 def stopped_early(state: "State", patience: int) -> "State":
-    """Return the state after an evaluation, without the runs that have not improved for `patience`
-    rounds.
+    """Stop the runs that have not improved for `patience` rounds and return the state.
 
-    Each run is evaluated by itself: seeds of one stack may stop at different rounds. Nothing but
-    the state decides, so a run that is continued stops where it would have.
+    Seeds of one stack may stop at different rounds. The decision depends on the state alone, so a
+    resumed run stops at the same round.
     """
     if not patience:
         return state
@@ -130,16 +127,15 @@ def concluded(
     ended: Sequence[int],
     means: Mapping[int, Row],
 ) -> tuple["State", list[Row]]:
-    """Return the state and the rows of a round, with what is known of the models that `ended` runs
-    keep.
+    """Choose the final models of `ended` runs and return (state, rows with their errors).
 
-    `means` has the columns of the evaluation of each run's mean of its best and its last model,
-    where that was evaluated.
+    `means` has the error columns of each run's mean model, where that was evaluated.
     """
     mean_validation = state.mean_validation.clone()
-    for run in ended:  # what was known of an earlier mean is of no use for this one
+    for run in ended:  # the error of an earlier mean does not hold for this one
         mean_validation[run] = means[run]["validation_rmse"] if run in means else inf
-    state, filled = replace(state, mean_validation=mean_validation), []
+    state = replace(state, mean_validation=mean_validation)
+    filled = []
     for row in rows:
         run = seeds.index(row["seed"])
         validation = nan

@@ -18,15 +18,14 @@ from fedwatt.federation.local_round import (
     begin_round,
     finish_round,
     in_stack_order,
-    initial_memory,
-    like,
+    initial_client_state,
     vehicle_models,
 )
 from fedwatt.federation.loop import ModelEvaluation
 from fedwatt.federation.participation import Call, Members, Present, first_available, next_available
 from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.state import State, Table, new_table, pages_path
-from fedwatt.federation.work import Work, no_work, picked
+from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
@@ -36,12 +35,12 @@ if TYPE_CHECKING:
     from fedwatt.federation.federation import Federation
 
 STACK: Final = 128
-"""Own models of vehicles in memory at a time, whatever the size of the fleet."""
+"""Personalised models in memory at a time, whatever the size of the fleet."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ahead:
-    """The next round, valid if the runs `at_work` and the vehicles `available` stay the same."""
+    """The prepared next round, valid for the same runs `at_work` and `available` vehicles."""
 
     round: int
     at_work: list[int]
@@ -49,14 +48,14 @@ class Ahead:
     """[R, K]"""
     calls: list[Call]
     stack: list[Call]
-    """Those who train, in the order of their stack."""
+    """The calls with steps, in the order of their stack."""
     batches: Batches | None
-    """Of the stack; None: nobody trains."""
+    """Of the stack; None: no vehicle trains."""
 
 
 @dataclass(frozen=True)
 class SimulatedVehicles:
-    """Vehicles whose windows are all at hand; churn and losses are drawn from the run's seeds."""
+    """Vehicles with windows in this process; churn and losses are drawn from the run's seeds."""
 
     local: "Federation"
 
@@ -69,14 +68,14 @@ class SimulatedVehicles:
         """Return the client state of every vehicle of every run before the first round."""
         runs = len(weights)
         vehicles = len(self.local.fleet.clients)
-        initial = initial_memory(method, method.adapted(self.local.model), weights)
+        initial = initial_client_state(method, method.adapted(self.local.model), weights)
         return {
             name: new_table(value, runs, vehicles, pages_path(self.local.scratch, name))
             for name, value in initial.items()
         }
 
     def present(self, state: State | None) -> Present:
-        """A_t as the seeds draw it."""
+        """Draw A_t of every run from its seed."""
         members = self.members
         terms = self.local.terms
         vehicles = len(members.population)
@@ -91,7 +90,7 @@ class SimulatedVehicles:
         return Present(members, state.available, torch.from_numpy(np.stack(masks)))
 
     def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
-        """Errors on the windows of the evaluated vehicles, who always answer."""
+        """Return the errors on the windows of the evaluated vehicles, which always reply."""
         return ModelEvaluation(self.local.evaluate(weights), events)
 
     def evaluate_mean(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
@@ -101,7 +100,7 @@ class SimulatedVehicles:
     def evaluate_personalised(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> list[Evaluation | None]:
-        """Errors of every evaluated vehicle's own model on its own windows, stack by stack."""
+        """Return the errors of each evaluated vehicle's personalised model on its windows."""
         evaluations: list[Evaluation | None] = []
         for run in runs:
             calls = [Call(run, vehicle, 0) for vehicle in self.members.evaluated]
@@ -118,11 +117,11 @@ class SimulatedVehicles:
         return evaluations
 
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
-        """Return the generator of the run's seed, so that a simulation can be repeated."""
+        """Return a generator keyed by the run's seed, so that a simulation can be repeated."""
         return generator(self.local.seeds[run], "server", round)
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
-        """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
+        """Return test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
         return self.local.test_rows(weights)
 
     def calls(self, state: State, present: Present) -> list[Call]:
@@ -145,7 +144,7 @@ class SimulatedVehicles:
         watch: Stopwatch,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> Work:
-        """Local work of all `calls` in one stack; `meanwhile` is done while a GPU is at it."""
+        """Train all `calls` as one stack; `meanwhile` runs while a GPU trains."""
         if not calls:
             return no_work(state.weights)
         begun = self.begin(method, state, calls, watch)
@@ -156,45 +155,52 @@ class SimulatedVehicles:
     def begin(
         self, method: Method, state: State, calls: Sequence[Call], watch: Stopwatch
     ) -> LocalRound:
-        """All `calls` as one stack, up to its first step."""
-        calls, ahead = in_stack_order(calls), self.local.ahead
+        """Begin the local round of all `calls` as one stack."""
+        calls = in_stack_order(calls)
+        ahead = self.local.ahead
         is_prepared = ahead is not None and ahead.round == state.round and ahead.stack == calls
-        broadcast, memory = self._heard(method, state, calls)
+        broadcast, client_state = self._inputs(method, state, calls)
         batches = ahead.batches if ahead is not None and is_prepared else None
-        return begin_round(self.local, method, broadcast, memory, calls, watch, batches)
+        return begin_round(self.local, method, broadcast, client_state, calls, watch, batches)
 
     def personalised_models(self, method: Method, state: State, calls: Sequence[Call]) -> Tensor:
-        """Return the model [P, D] that each vehicle of `calls` would drive with after `state`."""
-        return vehicle_models(self.local, method, *self._heard(method, state, calls), calls)
+        """Return the model [P, D] that each vehicle of `calls` would use after `state`."""
+        return vehicle_models(self.local, method, *self._inputs(method, state, calls), calls)
 
-    def _heard(self, method: Method, state: State, calls: Sequence[Call]) -> tuple[Broadcast, Rows]:
-        """Return (what the server says after `state`, what the vehicles remember), rows as in
-        `calls`.
-        """
-        runs = [c.run for c in calls]
-        vehicles = [c.vehicle for c in calls]
-        anchor = picked(state.weights, runs)
-        sent = method.server.broadcast(state.server)
-        broadcast = Broadcast(
+    def broadcast(self, method: Method, state: State) -> Broadcast:
+        """Return the server's message after `state`, a row for each run."""
+        return Broadcast(
             state.round,
-            anchor,
-            {name: like(value, anchor)[runs] for name, value in sent.items()},
+            state.weights,
+            method.server.broadcast(state.server),
             len(self.members.population),
             self.members.population_windows,
         )
-        return broadcast, {name: table[runs, vehicles] for name, table in state.memory.items()}
+
+    def _inputs(
+        self, method: Method, state: State, calls: Sequence[Call]
+    ) -> tuple[Broadcast, Rows]:
+        """Return (the server's message after `state`, client states), a row for each call."""
+        runs = [call.run for call in calls]
+        vehicles = [call.vehicle for call in calls]
+        client_state = {name: table[runs, vehicles] for name, table in state.client_state.items()}
+        return self.broadcast(method, state).of_runs(runs), client_state
 
 
-class SimulatedBackend(SimulatedVehicles):
-    """Vehicles simulated in rounds."""
+class SimulatedRounds(SimulatedVehicles):
+    """Vehicles simulated in rounds, wherever they train."""
 
     def check(self, method: Method) -> None:
-        """Refuse a method that cannot work in rounds of these vehicles."""
+        """Refuse a method that cannot train in rounds of these vehicles."""
         self.local.terms.check(method, len(self.members.population))
 
     def initial_states(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
         """Return the client states before the first round; rounds have no events."""
         return self.tables(method, weights), {}
+
+
+class SimulatedBackend(SimulatedRounds):
+    """Vehicles simulated in rounds that train in this process."""
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Train the participants of all runs that are still finite."""
@@ -205,7 +211,7 @@ class SimulatedBackend(SimulatedVehicles):
         return replace(self.trained(method, state, working, watch, meanwhile), called=calls)
 
     def _prepare(self, state: State, present: Present) -> None:
-        """Let the next round's vehicles be made while this round's train."""
+        """Prepare the next round's vehicles while those of this round train."""
         terms = self.local.terms
         following = state.round + 1
         if self.local.fleet.is_lazy and following < terms.training.rounds:
@@ -214,9 +220,9 @@ class SimulatedBackend(SimulatedVehicles):
             self.local.fleet.prepare([participant.vehicle for participant in participants])
 
     def _look_ahead(self, state: State, present: Present) -> None:
-        """Work out the next round, as it will be unless a run ends; a GPU draws its batches.
+        """Prepare the next round, valid unless a run ends; a GPU draws its batches.
 
-        Vehicles that are made on demand are not there yet, and have no windows to draw from.
+        Not for lazy fleets, whose vehicles have no windows yet.
         """
         local = self.local
         following = state.round + 1
@@ -232,5 +238,5 @@ class SimulatedBackend(SimulatedVehicles):
             windows = [present.members.windows(call.vehicle) for call in stack]
             batches = batches_of(local, following, stack, windows)
             if local.device.type == "cuda":
-                _ = batches.tensors  # on their way before anybody waits for them
+                _ = batches.tensors  # drawn before the round needs them
         local.ahead = Ahead(following, at_work, available, calls, stack, batches)

@@ -1,14 +1,14 @@
-"""Everything that passes from one round to the next, for R runs (seeds) of one method.
+"""The state of a federation between two rounds, for R runs (seeds) of one method.
 
-Client state that does not fit into memory is on disk: SCAFFOLD's control, MOON's last model and
-FedDyn's h are as large as the model, and every vehicle has its own: 10,000 vehicles with 33,000
-weights are 1.3 GB for each seed. Such a table is kept in a file, one row for each vehicle that has
-taken part; what every vehicle starts with is stored once, and single numbers stay in memory.
+Client states that do not fit into memory are on disk: SCAFFOLD's control, MOON's last model and
+FedDyn's h are as large as the model, and 10,000 vehicles with 33,000 weights each take 1.3 GB per
+seed. Such a table is a file with one row for each vehicle that has taken part; the initial row is
+stored once, and single numbers stay in memory.
 
-A row is never written in place. A vehicle's new row goes to a free slot of the file, and the old
-one's slot is free again when no state refers to it any more. So an older `State` stays valid while
-somebody holds it, a round that fails leaves nothing behind, and a checkpoint is the table of slots
-alone: the rows it refers to are flushed before it is complete and `pin` keeps them until the next.
+A row is never overwritten. A vehicle's new row goes to a free slot of the file, and the slot of the
+old row becomes free when no `State` refers to it any more. So older states stay valid, a round that
+fails changes nothing, and a checkpoint stores the table of slots only: its rows are flushed before
+it is complete, and `pin` protects them until the next checkpoint.
 """
 
 import os
@@ -82,8 +82,8 @@ class Pages:
             raise self._failure("read", error) from error
         if count != self.row_bytes or crc32(data) != slot.checksum:
             raise RunError(
-                f"What the vehicles remember ({self.name}) is damaged. Delete its checkpoint "
-                "folder to start the method anew."
+                f"The file of client states {self.name} is damaged. Delete its checkpoint folder "
+                "to start the method anew."
             )
 
     def flush(self) -> None:
@@ -95,13 +95,13 @@ class Pages:
 
     def _failure(self, what: str, error: OSError) -> RunError:
         return RunError(
-            f"Cannot {what} what the vehicles remember ({self.name}): {error.strerror or error}. "
-            "Completed rounds are kept; put it right and continue with --resume."
+            f"Cannot {what} the client states in {self.name}: {error.strerror or error}. "
+            "Completed rounds are stored: continue with --resume when this is put right."
         )
 
 
 class RowSlot:
-    """One row's place in the file, free again as soon as nobody refers to it."""
+    """A row's place in the file, which becomes free when nothing refers to this object."""
 
     __slots__ = ("checksum", "number", "pages")
 
@@ -115,7 +115,7 @@ class RowSlot:
 
 
 class Paged:
-    """A table [R, K, ...] of rows in a file; used like a tensor that is cloned and then written."""
+    """A table [R, K, ...] of rows in a file, indexed like a tensor."""
 
     def __init__(
         self, pages: Pages, initial: Tensor, slots: list[dict[int, RowSlot]], device: torch.device
@@ -128,7 +128,7 @@ class Paged:
         self.device = device
 
     def __getitem__(self, key: tuple[Sequence[int], Sequence[int]]) -> Tensor:
-        """Rows [P, ...] of the (run, vehicle) pairs of two sequences, on the device."""
+        """Return the rows [P, ...] of the (run, vehicle) pairs of two sequences, on the device."""
         row_slots = [self.slots[run].get(vehicle) for run, vehicle in zip(*key, strict=True)]
         rows = self.initial.expand(len(row_slots), *self.initial.shape).clone()
         for row, slot in zip(rows, row_slots, strict=True):
@@ -153,11 +153,11 @@ class Paged:
         return Paged(self.pages, self.initial, self.slots, device)
 
     def pin(self) -> None:
-        """Keep these rows, and no longer those pinned before, until others are pinned."""
+        """Protect these rows, instead of those pinned before, from being overwritten."""
         self.pages.pinned = self.slots
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the part that a checkpoint holds: the places of the rows, not the rows."""
+        """Return what a checkpoint stores: the places of the rows, without the rows."""
         rows = [
             (run, vehicle, slot.number, slot.checksum)
             for run, run_slots in enumerate(self.slots)
@@ -168,15 +168,14 @@ class Paged:
 
     @classmethod
     def from_tensors(cls, parts: Mapping[str, Tensor], path: Path) -> "Paged":
-        """Return the table that `tensors` described, with its rows in the file `path`."""
+        """Return the table of a checkpoint's `tensors`, with its rows in the file `path`."""
         initial = parts["initial"]
         pages = Pages(initial.nbytes, path, keep=True)
-        rows = _dense_rows(parts) if "slots" in parts else parts["rows"].tolist()
+        rows = parts["rows"].tolist()
         numbers = {number for _, _, number, _ in rows}
         pages.size = max(numbers, default=-1) + 1
         pages.free = sorted(set(range(pages.size)) - numbers)
-        runs = len(parts["slots"]) if "slots" in parts else int(parts["runs"])
-        slots: list[dict[int, RowSlot]] = [{} for _ in range(runs)]
+        slots: list[dict[int, RowSlot]] = [{} for _ in range(int(parts["runs"]))]
         for run, vehicle, number, checksum in rows:
             slots[run][vehicle] = RowSlot(pages, number, checksum)
         table = cls(pages, initial, slots, torch.device("cpu"))
@@ -184,19 +183,7 @@ class Paged:
         return table
 
 
-def _dense_rows(parts: Mapping[str, Tensor]) -> list[tuple[int, int, int, int]]:
-    """Rows of a checkpoint that has an entry for every vehicle, -1 for those without a row."""
-    numbers = parts["slots"].tolist()
-    checksums = parts["checksums"].tolist()
-    return [
-        (run, vehicle, number, checksums[run][vehicle])
-        for run, run_numbers in enumerate(numbers)
-        for vehicle, number in enumerate(run_numbers)
-        if number >= 0
-    ]
-
-
-Table = Tensor | Paged  # what the vehicles remember under one name, [R, K, ...]
+Table = Tensor | Paged  # one entry of the client states, [R, K, ...]
 
 
 def new_table(value: Tensor, runs: int, vehicles: int, path: Path | None) -> Table:
@@ -204,8 +191,8 @@ def new_table(value: Tensor, runs: int, vehicles: int, path: Path | None) -> Tab
     limit = DENSE_BYTES if value.device.type == "cpu" else DENSE_DEVICE_BYTES
     if value.dim() == 0 or runs * vehicles * value.nbytes <= limit:
         return value.expand(runs, vehicles, *value.shape).clone()
-    nobody: list[dict[int, RowSlot]] = [{} for _ in range(runs)]
-    return Paged(Pages(value.nbytes, path), value.cpu(), nobody, value.device)
+    slots: list[dict[int, RowSlot]] = [{} for _ in range(runs)]
+    return Paged(Pages(value.nbytes, path), value.cpu(), slots, value.device)
 
 
 def pages_path(folder: Path | None, name: str) -> Path | None:
@@ -214,12 +201,12 @@ def pages_path(folder: Path | None, name: str) -> Path | None:
 
 
 def gathered(flat: Mapping[str, Tensor], folder: Path | None) -> dict[str, Table]:
-    """Tables by name from the tensors of a checkpoint, where "name@part" belongs to a paged one."""
+    """Return tables by name from a checkpoint's tensors; "name@part" belongs to a paged table."""
     tables: dict[str, Table] = {n: t for n, t in flat.items() if "@" not in n}
     for name in {n.partition("@")[0] for n in flat if "@" in n}:
         path = pages_path(folder, name)
         if path is None:
-            raise RunError(f"The rows of '{name}' are in a file of their own; say where.")
+            raise RunError(f"The rows of '{name}' are in a separate file: pass its folder.")
         parts = {n.partition("@")[2]: t for n, t in flat.items() if n.startswith(f"{name}@")}
         tables[name] = Paged.from_tensors(parts, path)
     return tables
@@ -227,16 +214,16 @@ def gathered(flat: Mapping[str, Tensor], folder: Path | None) -> dict[str, Table
 
 @dataclass(frozen=True)
 class State:
-    """The federation between two rounds: all that a checkpoint has to hold."""
+    """The federation between two rounds, as a checkpoint stores it."""
 
     round: int  # completed rounds, t
     weights: Tensor  # global models w_t, [R, D]
-    server: Rows  # what the server rule keeps, each [R, ...]
-    memory: dict[str, Table]
-    """What the vehicles remember, each [R, K, ...]; large tables are on disk."""
+    server: Rows  # state of the server rule, each [R, ...]
+    client_state: dict[str, Table]
+    """Client states by name, each [R, K, ...]; large tables are on disk."""
     available: Tensor  # A_t as a mask, [R, K]
-    diverged: Tensor  # round after which a run was no longer finite, [R]; 0 while it is well
-    stopped: Tensor  # round after which a run's patience was at an end, [R]; 0 while it trains
+    diverged: Tensor  # round after which a run was no longer finite, [R]; 0: it is finite
+    stopped: Tensor  # round after which a run stopped early, [R]; 0: it did not
     best_weights: Tensor  # the model with the lowest validation RMSE so far, [R, D]
     best_round: Tensor  # its round, [R]
     best_validation: Tensor  # its validation RMSE in the target's unit, [R], float64
@@ -245,8 +232,8 @@ class State:
     """Validation RMSE of the mean of the best and the last model, in the target's unit, [R],
     float64; infinite until that is evaluated, after the last round."""
     events: Rows = field(default_factory=dict)
-    """What the fleet has to remember: with a buffer its clock, who is at work, and the models they
-    work on; of a real fleet what is known of each vehicle."""
+    """State of the backend: with a buffer the clock, the vehicles at work and their models; of a
+    deployed fleet the records of each vehicle."""
 
     @property
     def live(self) -> list[int]:
@@ -260,12 +247,12 @@ class State:
 
     @property
     def models(self) -> dict[str, Tensor]:
-        """The models that runs leave, named as in `kept.GLOBAL_MODELS`, [R, D] each."""
+        """The models of each run by their names in `selection.GLOBAL_MODELS`, [R, D] each."""
         return {"final": self.final_weights, "best": self.best_weights, "last": self.weights}
 
     @property
     def keeps_mean(self) -> Tensor:
-        """Return whether each run keeps the mean of its best and its last model, [R]."""
+        """Return whether each run's final model is the mean of its best and its last one, [R]."""
         return keeps_mean(self.mean_validation, self.best_validation)
 
     @property
@@ -276,7 +263,7 @@ class State:
         return torch.where(chosen, mean, self.best_weights)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors under flat names, as a checkpoint stores them."""
+        """Return all tensors under flat names, as a checkpoint stores them."""
         flat: dict[str, Tensor] = {}
         for part in fields(self):
             value = getattr(self, part.name)
@@ -291,38 +278,32 @@ class State:
         return flat
 
     def to(self, device: torch.device) -> "State":
-        """Return the state with its models and memories on `device`; masks and scores stay on the
-        host.
-        """
+        """Return the state with models and client states on `device`."""
         return replace(
             self,
             weights=self.weights.to(device),
             best_weights=self.best_weights.to(device),
             server={name: table.to(device) for name, table in self.server.items()},
-            memory={name: table.to(device) for name, table in self.memory.items()},
+            client_state={name: table.to(device) for name, table in self.client_state.items()},
             events={n: t.to(device) if n == "models" else t for n, t in self.events.items()},
         )
 
     @property
     def paged(self) -> list[Paged]:
         """The tables that are on disk."""
-        return [table for table in self.memory.values() if isinstance(table, Paged)]
+        return [table for table in self.client_state.values() if isinstance(table, Paged)]
 
     @classmethod
     def from_tensors(
         cls, round: int, flat: Mapping[str, Tensor], pages: Path | None = None
     ) -> "State":
-        """Return the state that `tensors` took apart; `pages` is the folder of tables on disk."""
+        """Return the state from its `tensors`; `pages` is the folder of tables on disk."""
 
         def group(prefix: str) -> Rows:
             return {n.removeprefix(prefix): t for n, t in flat.items() if n.startswith(prefix)}
 
         plain = {name: tensor for name, tensor in flat.items() if "." not in name}
-        # Checkpoints of earlier versions know of no mean.
-        plain.setdefault("mean_validation", torch.full_like(plain["best_validation"], torch.inf))
-        # Checkpoints from before there was early stopping: nothing was stopped.
-        plain.setdefault("stopped", torch.zeros_like(plain["diverged"]))
         server = group("server.")
         events = group("events.")
-        memory = gathered(group("memory."), pages)
-        return cls(round=round, server=server, memory=memory, events=events, **plain)
+        client_state = gathered(group("client_state."), pages)
+        return cls(round=round, server=server, client_state=client_state, events=events, **plain)

@@ -1,7 +1,7 @@
 """Several trainings on one fleet, side by side.
 
-Each keeps its own seeds, rate, hyperparameters and server; those whose local work is of one kind
-take their steps in one stack. What comes out is what each would have reached alone, up to rounding.
+Trainings may differ in seeds, learning rate, hyperparameters and server. Those whose jobs are of
+one kind train in one stack, with the results of separate trainings up to rounding.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -38,7 +38,7 @@ class _Begun:
     watch: Stopwatch
     present: Present
     calls: list[Call]
-    stack: LocalRound | None  # None: nobody trains
+    stack: LocalRound | None  # None: no vehicle trains
 
 
 def train_side_by_side(
@@ -46,7 +46,7 @@ def train_side_by_side(
     *,
     on_round: Callable[[int, State, RoundRecord], None] | None = None,
 ) -> list[TrainingResult]:
-    """Train all of them; `on_round` is given the place of the one that finished a round."""
+    """Train all `trainings`; `on_round` gets the place of the training that finished a round."""
     first = trainings[0][0]
     members = []
     for federation, method in trainings:
@@ -68,7 +68,7 @@ def train_side_by_side(
 
 
 def _advance(members: Sequence[_Member]) -> list[RoundRecord]:
-    """One round of every member."""
+    """Do one round of every member."""
     rounds = [_begin(member) for member in members]
     kinds: dict[Hashable, dict[int, Job]] = {}
     for place, begun in enumerate(rounds):
@@ -76,7 +76,7 @@ def _advance(members: Sequence[_Member]) -> list[RoundRecord]:
             kinds.setdefault(begun.stack.job.kind, {})[place] = begun.stack.job
     deltas: dict[int, Tensor] = {}
     for jobs in kinds.values():
-        # The time of the whole stack is booked once, under the first of its trainings.
+        # The time of the whole stack is recorded for the first of its trainings.
         watch = rounds[min(jobs)].watch
         with watch.section("training"):
             displacements = train_together(list(jobs.values()), watch)
@@ -99,7 +99,7 @@ def _begin(member: _Member) -> _Begun:
 
 
 def _conclude(member: _Member, begun: _Begun, deltas: Tensor | None) -> RoundRecord:
-    """Return the record of the round, after the member has taken it in; `deltas` are [P, D]."""
+    """Aggregate a member's round and return its record; `deltas` are [P, D]."""
     federation = member.federation
     method = member.method
     state = member.state

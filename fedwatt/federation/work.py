@@ -18,14 +18,14 @@ from fedwatt.tables import RECORDED
 
 @dataclass(frozen=True, eq=False)
 class Together:
-    """Stand-in for all counted updates of a run, where only their sum came back."""
+    """The mean update of a run, where only sums of updates are known."""
 
     delta: Tensor
     """[D]"""
     weight: float
     uploads: Rows
     length: float
-    """‖Σ p_k Δ_k‖, p_k being the replies' shares of the windows."""
+    """‖Σ p_k Δ_k‖, p_k being the vehicles' shares of the windows."""
 
 
 @dataclass(frozen=True)
@@ -36,30 +36,31 @@ class Work:
     deltas: Tensor
     """Δ_k, [P, D]"""
     weights: NDArray[np.float64]
-    """[P], what each reply weighs in a mean: n_k, unless the fleet weighs otherwise"""
+    """[P], the weight of each update in a mean: n_k, unless the backend weighs otherwise"""
     finite: BoolArray
     """[P]"""
     counted: BoolArray
-    """[P], which replies the server takes in"""
-    memory: Rows
+    """[P], whether the server aggregates an update"""
+    client_state: Rows
     uploads: Rows
     columns: dict[str, list[float]]
-    """What the rules recorded of each vehicle, and its `drift`."""
+    """Columns that the rules record for each vehicle, and `drift`."""
     called: Sequence[Call] = ()
-    """All vehicles that were called, in the order of their records; without a row: no reply."""
+    """All vehicles that were called, in the order of their records; one without a row did not
+    reply."""
     places: int = 0
-    """Places of the buffer that replies fill; 0: as many as there are replies."""
+    """Places of the buffer; 0: there is none."""
     clock: Mapping[int, float] = field(default_factory=dict)
-    """Simulated time at which the replies of each run were in, where there is one."""
+    """By run, the simulated time at which all updates had arrived, with a buffer."""
     events: Rows = field(default_factory=dict)
-    """What the fleet remembers from now on."""
+    """Next state of the backend."""
     noised: bool = False
-    """Whether vehicles have added the noise of a private method themselves."""
+    """Whether vehicles have added the noise of a private method."""
     together: Mapping[int, Together] = field(default_factory=dict)
-    """By run, what stands for its replies; those that have it have no Δ_k and uploads here."""
+    """By run, the mean update, where single Δ_k and uploads are not known."""
 
     def replies(self, run: int, rows: Sequence[int]) -> tuple[Tensor, Tensor, Rows]:
-        """(Δ_k, weights, uploads) of the run's replies in these rows, a row each."""
+        """Return (Δ_k, weights, uploads) of a run's updates in these rows."""
         mean = self.together.get(run)
         if mean is None:
             uploads = {name: _read(values, rows) for name, values in self.uploads.items()}
@@ -69,13 +70,22 @@ class Work:
         weights = torch.full((count,), mean.weight, dtype=torch.float64, device=mean.delta.device)
         return mean.delta.expand(count, -1), weights, alike
 
+    def to(self, device: torch.device) -> "Work":
+        """Return the updates and client states on another device."""
+        return replace(
+            self,
+            deltas=self.deltas.to(device),
+            client_state={name: values.to(device) for name, values in self.client_state.items()},
+            uploads={name: values.to(device) for name, values in self.uploads.items()},
+        )
+
     def of(self, run: int) -> list[int]:
         """Return the rows of a run, in ascending order of its vehicles."""
         return self._rows.get(run, [])
 
     @cached_property
     def _weights(self) -> Tensor:
-        """The weights where the displacements are, brought there once for all runs."""
+        """The weights on the device of the updates."""
         return torch.from_numpy(self.weights).to(self.deltas.device)
 
     @cached_property
@@ -87,12 +97,12 @@ class Work:
         return rows_of_run
 
     def filled(self, replies: int) -> float:
-        """Share of the places that so many replies fill."""
+        """Return the share of the buffer's places that are filled; 1 without a buffer."""
         return replies / self.places if self.places else 1.0
 
 
 def no_work(weights: Tensor) -> Work:
-    """Return the work of a round in which nobody trained; `weights` is [R, D]."""
+    """Return the work of a round without participants; `weights` is [R, D]."""
     none = np.zeros(0, dtype=bool)
     return Work((), weights[:0], np.zeros(0), none, none, {}, {}, {})
 
@@ -106,14 +116,17 @@ def joined(parts: Sequence[Work]) -> Work:
         np.concatenate([part.weights for part in parts]),
         np.concatenate([part.finite for part in parts]),
         np.concatenate([part.counted for part in parts]),
-        {name: torch.cat([part.memory[name] for part in parts]) for name in first.memory},
+        {
+            name: torch.cat([part.client_state[name] for part in parts])
+            for name in first.client_state
+        },
         {name: torch.cat([part.uploads[name] for part in parts]) for name in first.uploads},
         {name: [value for part in parts for value in part.columns[name]] for name in first.columns},
     )
 
 
 def agreements(work: Work) -> dict[int, float]:
-    """A_t of each run's replies that count; none where lengths are not known, as under masks."""
+    """Return A_t of each run's updates that count; empty where single lengths are not known."""
     counted = np.flatnonzero(work.counted).tolist()
     if not counted or "drift" not in work.columns:
         return {}
@@ -136,7 +149,7 @@ def agreements(work: Work) -> dict[int, float]:
 
 
 def _of_sums(work: Work) -> dict[int, float]:
-    """`agreements` where lengths are known one by one and the mean's from a sum."""
+    """Return `agreements` from single lengths and the length of the mean update."""
     stand_ins = {}
     for run, mean in work.together.items():
         rows = [row for row in work.of(run) if work.counted[row]]
@@ -146,14 +159,12 @@ def _of_sums(work: Work) -> dict[int, float]:
 
 
 def picked(values: Tensor, rows: Sequence[int]) -> Tensor:
-    """`values`[rows] in a third of the time: indexing by a list copies number by number."""
+    """Return `values`[rows], three times as fast as indexing by a list."""
     return values.index_select(0, torch.tensor(rows, dtype=torch.int64, device=values.device))
 
 
 def _read(values: Tensor, rows: Sequence[int]) -> Tensor:
-    """Return `picked`, not to be written to: neighbours, as the rows of a run mostly are, are a
-    view.
-    """
+    """Return `values`[rows] to read from: a view where the rows are neighbours."""
     first, count = (rows[0], len(rows)) if rows else (0, 0)
     if list(rows) == list(range(first, first + count)):
         return values[first : first + count]
@@ -161,11 +172,11 @@ def _read(values: Tensor, rows: Sequence[int]) -> Tensor:
 
 
 def enough(work: Work, needed: int) -> Work:
-    """Return the work of a round in which a run with fewer than `needed` replies makes no model.
+    """Return the work without the updates of runs that have fewer than `needed` of them.
 
-    Falling back to a plain mean would drop the defence just when few replies decide.
+    Falling back to a plain mean would drop the defence just when few updates decide.
     """
-    if needed <= 1:  # a run without a reply has none to leave out
+    if needed <= 1:
         return work
     counted = work.counted.copy()
     for run in {call.run for call in work.calls}:
@@ -182,7 +193,7 @@ def recorded_columns(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> dict[
         for column in rule.records:
             name = column.name
             if name not in plan:
-                # A rule of fedwatt's own may leave its out: every table of clients has it.
+                # A rule may leave out a column that every table of clients has.
                 if column not in RECORDED:
                     raise SettingError(
                         f"{type(rule).__name__} records '{name}', which its `begin` does not "

@@ -18,8 +18,10 @@ from fedwatt.journeys.driving_field import (
     OWN_WEIGHT,
     DrivingField,
     DrivingSums,
+    RoadClasses,
     add,
     on_board,
+    road_sums,
     trip_sums,
     vehicle_sums,
 )
@@ -35,7 +37,6 @@ from fedwatt.journeys.mixed_effects import (
     solved,
     unit_sums,
 )
-from fedwatt.journeys.road_classes import RoadClasses, road_sums
 from fedwatt.journeys.route import Route, outside_c, recorded_route
 from fedwatt.journeys.route_intervals import (
     BASE_KM,
@@ -95,7 +96,7 @@ class Pass:
     def measured(self, target: str) -> float:
         """Wh, or seconds."""
         if target == "duration":
-            return self.trip.seconds * self.trip.interval_s
+            return float(self.trip.seconds)
         return float(self.trip.channels["energy_wh"].sum())
 
     def forecast(self, x: FloatArray, beta: Mapping[str, FloatArray]) -> UnderWay:

@@ -21,14 +21,16 @@ Needs numpy only.
 The fleet's trip prior: how large the parts of a trip's residuals are, from sums.
 
 The shape of the prior is fixed (`USUAL`, in units of a vehicle's label scale); a fleet scales its
-shared and its independent part by one factor each. For windows a multiple of a window's length
-apart in one validation trip, a vehicle adds up r r', the covariance m that `USUAL` expects, and m²:
+shared and its independent part by one factor each. They are fitted to products of residuals r r' by
+weighted least squares, over pairs of windows a multiple of a window's length apart in one
+validation trip and over single windows. With m the shared covariance that `USUAL` expects, n its
+noise and V = m + n of a single window:
 
-    shared factor = Σ r r' m / Σ m²   (different windows)
-    noise factor  = (Σ r² - shared factor · Σ m) / Σ noise   (the window itself)
+    shared factor = Σ r r' m / (V V') / Σ m² / (V V')                  (different windows)
+    noise factor  = Σ n (r² - shared factor · m) / V² / Σ n² / V²     (the window itself)
 
-Both are variances, bounded by `MOST_FACTOR` either way, so no sums can make the filter trust a
-trip blindly or not at all.
+Weights 1 / (V V') keep few windows of high power from deciding. Both factors are variances, bounded
+by `MOST_FACTOR` either way, so no sums can make the filter trust a trip blindly or not at all.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,9 +41,8 @@ import numpy as np
 
 from fedwatt.elevation.grid import find
 from fedwatt.errors import DataError
-from fedwatt.journeys.balance import trip_numbers
 from fedwatt.journeys.filter import TripPrior, in_trip
-from fedwatt.journeys.ridge import physical_means
+from fedwatt.journeys.ridge import physical_means, trip_numbers
 from fedwatt.telemetry.trip import FloatArray
 from fedwatt.windows.client import Client
 
@@ -52,7 +53,7 @@ USUAL = TripPrior(
     constant_cold_wh=0.05,
     drift_wh=0.06,
     drift_cold_wh=0.14,
-    drift_s=700.0,
+    drift_s=500.0,
     load=0.03,
     noise_wh=0.09,
     noise_load_wh=0.06,
@@ -83,7 +84,8 @@ def window_conditions(client: Client, split: str) -> tuple[FloatArray, FloatArra
 def residual_sums(client: Client, predicted: FloatArray) -> FloatArray:
     """Return the six sums of a vehicle from scaled predictions [V] of its validation windows.
 
-    Pairs, Σ r r' m and Σ m² of different windows; then Σ r², Σ m and Σ noise of each window.
+    Pairs, Σ r r' m / (V V') and Σ m² / (V V') of different windows; then Σ n r² / V², Σ n m / V²
+    and Σ n² / V² of each window.
     """
     ends = client.ends["validation"]
     if len(ends) < 2:
@@ -94,6 +96,9 @@ def residual_sums(client: Client, predicted: FloatArray) -> FloatArray:
     trip = trip_numbers(ends, client.window)
     constant = USUAL.constant_wh**2 + (USUAL.constant_cold_wh * cold) ** 2
     drift = (USUAL.drift_wh + USUAL.drift_cold_wh * cold) ** 2
+    noise = USUAL.noise(load, speed)
+    shared = constant + drift + USUAL.load**2 * load**2
+    variance = shared + noise
     sums = np.zeros(6)
     for apart in range(1, MOST_APART + 1):
         later, present = find(ends, ends + apart * client.window)
@@ -103,10 +108,10 @@ def residual_sums(client: Client, predicted: FloatArray) -> FloatArray:
         decay = np.exp(-apart * client.window / USUAL.drift_s)
         model = constant[first] + drift[first] * decay
         model = model + USUAL.load**2 * load[first] * load[second]
-        both = residual[first] * residual[second]
-        sums[:3] += len(first), both @ model, model @ model
-    expected_variance = constant + drift + USUAL.load**2 * load**2
-    sums[3:] = residual @ residual, expected_variance.sum(), USUAL.noise(load, speed).sum()
+        weighted = model / (variance[first] * variance[second])
+        sums[:3] += len(first), weighted @ (residual[first] * residual[second]), weighted @ model
+    weighted = noise / variance**2
+    sums[3:] = weighted @ residual**2, weighted @ shared, weighted @ noise
     return sums
 
 
@@ -140,6 +145,8 @@ LEVEL = 0.9
 OWN_TRIPS = (0, 1, 3, 10, 30)
 """Numbers of own trips for which quantiles are kept; between them they are interpolated."""
 SHRINKAGE = 5.0
+INDEPENDENT_TRIPS = 8
+"""Most trips of a vehicle that count as independent: they share its faults, heater and driver."""
 BINS = 240
 SMALLEST = 0.01
 LARGEST = 100.0
@@ -225,8 +232,9 @@ class Intervals:
             raise DataError(
                 f"No vehicle has scored trips for intervals of {kind}. Train with validation trips."
             )
-        # As conformal prediction has it, n trips leave room for one more.
-        corrected = min(level * (1 + 1 / max(self.trips, 1)), 1.0)
+        # As conformal prediction has it, n independent scores leave room for one more.
+        independent = min(self.trips, INDEPENDENT_TRIPS * self.vehicles)
+        corrected = min(level * (1 + 1 / max(independent, 1)), 1.0)
         quantiles = []
         for row in counts:
             total = np.concatenate([[0.0], np.cumsum(row)]) / row.sum()

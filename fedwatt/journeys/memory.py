@@ -6,16 +6,22 @@ residual of a trip's windows has, in label scales and beside an independent part
     k(t, t') = s² (b + c)(b + c') e^(-|Δ| / τ)
 
 between trips that began Δ apart, with the trips' coldness c (`filter.coldness`). Before a trip
-begins, its offset is the posterior mean given the vehicle's earlier trips (Gaussian-process
-regression: Rasmussen and Williams, 2006, eq. 2.25):
+begins, the posterior mean given the vehicle's earlier trips is (Gaussian-process regression:
+Rasmussen and Williams, 2006, eq. 2.25)
 
-    k*ᵀ (K + diag(a² + n² / m))⁻¹ r        r [trips]: mean residuals of m windows each
+    o = k*ᵀ (K + diag v)⁻¹ r,    v = a² + n² / m
 
-Only trips that ended before this one began count, at most `MOST_TRIPS` of them, and none that is
-more than `OLDEST` τ old. Worst case for a window: an offset of `LIMIT` label scales in the wrong
-direction, after trips whose residuals were large and are not typical; residuals are clipped to
-`LIMIT` before they are used, and a day later little of them is left. Nothing leaves the vehicle.
-Needs numpy only.
+with r [trips] the mean residuals of m windows each. Not every vehicle is like that. The same
+formula for each earlier trip t, from those before it, gives o_t and what it was worth; the offset
+is o · clip(ω, 0, 1) with
+
+    ω = (W + Σ r_t o_t / v_t) / (W + Σ o_t² / v_t)
+
+so a vehicle whose trips do not resemble each other soon has none. Only trips that ended before this
+one began count: the latest `MOST_TRIPS` that are at most `OLDEST` τ old for o, and twice as many of
+any age for ω. Worst case for a window: an offset of `LIMIT` label scales in the wrong direction,
+after trips whose residuals were large and alike; residuals are clipped to `LIMIT` before they are
+used, and a day later little of them is left. Nothing leaves the vehicle. Needs numpy only.
 
 A caller that has a vehicle's folder takes `earlier_trips` of the trip that begins, predicts each of
 them, makes a `past_trip` of what was measured, and adds `offset_wh` to every window it predicts. A
@@ -40,6 +46,8 @@ NOISE = 0.3
 MOST_TRIPS = 12
 OLDEST = 6.0
 LIMIT = 0.5
+TRUST = 3.0
+"""W: squared offsets, in independent variances, for which the formula is trusted beforehand."""
 
 
 @dataclass(frozen=True)
@@ -66,32 +74,48 @@ def remembered_offset(past: Sequence[PastTrip], begin_s: float, cold: float) -> 
     >>> round(remembered_offset([morning], begin_s=7200.0, cold=1.0), 3)
     0.161
     """
+    usable = sorted((trip for trip in past if _usable(trip)), key=lambda trip: trip.end_s)
+    earlier = [trip for trip in usable if trip.end_s <= begin_s]
+    offset = _posterior_mean(earlier, begin_s, cold)
+    if not offset:
+        return 0.0
+    agreement = square = TRUST
+    for trip in earlier[-2 * MOST_TRIPS :]:
+        then = _posterior_mean(earlier, trip.begin_s, trip.cold)
+        weight = 1 / _independent_variance(trip)
+        agreement += weight * float(np.clip(trip.residual, -LIMIT, LIMIT)) * then
+        square += weight * then**2
+    return offset * min(max(agreement / square, 0.0), 1.0)
+
+
+def _posterior_mean(past: Sequence[PastTrip], begin_s: float, cold: float) -> float:
+    """Return o of a trip that begins at `begin_s`, from trips in the order in which they ended."""
     oldest_s = begin_s - OLDEST * TIME_CONSTANT_S
-    earlier = [trip for trip in past if oldest_s < trip.end_s <= begin_s and _usable(trip)]
-    recent = sorted(earlier, key=lambda trip: trip.end_s)[-MOST_TRIPS:]
+    recent = [trip for trip in past if oldest_s < trip.end_s <= begin_s][-MOST_TRIPS:]
     if not recent or not math.isfinite(cold):
         return 0.0
     begin = np.array([trip.begin_s for trip in recent])
     amplitude = SPREAD * (BASE + np.array([trip.cold for trip in recent]))
     apart = np.abs(begin[:, None] - begin) / TIME_CONSTANT_S
     covariance = np.outer(amplitude, amplitude) * np.exp(-apart)
-    windows = np.array([max(trip.windows, 1.0) for trip in recent])
-    noise = np.diag(INDEPENDENT**2 + NOISE**2 / windows)
+    noise = np.diag([_independent_variance(trip) for trip in recent])
     residual = np.clip([trip.residual for trip in recent], -LIMIT, LIMIT)
     to_now = amplitude * SPREAD * (BASE + cold) * np.exp((begin - begin_s) / TIME_CONSTANT_S)
     offset = to_now @ np.linalg.solve(covariance + noise, residual)
     return float(np.clip(offset, -LIMIT, LIMIT))
 
 
+def _independent_variance(trip: PastTrip) -> float:
+    return INDEPENDENT**2 + NOISE**2 / max(trip.windows, 1.0)
+
+
 def earlier_trips(trips: Iterable[Trip], begin_s: float) -> list[Trip]:
     """Return the trips that `remembered_offset` would use, in the order in which they ended."""
-    oldest_s = begin_s - OLDEST * TIME_CONSTANT_S
-    ended = [(trip.start_time_s + trip.seconds * trip.interval_s, trip) for trip in trips]
-    recent = sorted(
-        ((end_s, trip) for end_s, trip in ended if oldest_s < end_s <= begin_s),
-        key=lambda pair: pair[0],
-    )
-    return [trip for _, trip in recent[-MOST_TRIPS:]]
+    ended = [(trip.start_time_s + trip.seconds, trip) for trip in trips]
+    earlier = sorted((pair for pair in ended if pair[0] <= begin_s), key=lambda pair: pair[0])
+    if not earlier or earlier[-1][0] <= begin_s - OLDEST * TIME_CONSTANT_S:
+        return []
+    return [trip for _, trip in earlier[-2 * MOST_TRIPS :]]
 
 
 def past_trip(trip: Trip, residual_wh: FloatArray, *, window: int, scale_wh: float) -> PastTrip:
@@ -101,7 +125,7 @@ def past_trip(trip: Trip, residual_wh: FloatArray, *, window: int, scale_wh: flo
     """
     return PastTrip(
         begin_s=trip.start_time_s,
-        end_s=trip.start_time_s + trip.seconds * trip.interval_s,
+        end_s=trip.start_time_s + trip.seconds,
         cold=coldness(float(np.median(trip.channels.get("ambient_c", math.nan)))),
         residual=float(np.mean(residual_wh)) / scale_wh,
         windows=trip.seconds / window,

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.journeys.balance import trip_numbers
 from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows.client import Client
 
@@ -32,6 +31,31 @@ FIRST_SPREAD = 0.3
 LEAST_SPREAD = 1e-4
 RIDGE = 1e-7
 """Of the mean diagonal, for β₀ of collinear columns."""
+
+
+def trip_numbers(ends: IntArray, window: int) -> IntArray:
+    """Return the number of the trip of each window, [windows], from the rows where windows end.
+
+    Windows of two trips end at least a window apart; those of one trip do only where their stride,
+    the most frequent distance, is as long.
+
+    >>> trip_numbers(np.array([3, 5, 7, 12, 14]), window=4)
+    array([0, 0, 0, 1, 1])
+    """
+    apart = np.diff(ends)
+    if not len(apart):
+        return np.zeros(len(ends), dtype=np.int64)
+    distances, times = np.unique(apart, return_counts=True)
+    stride = distances[times.argmax()]
+    return np.concatenate([[0], np.cumsum((apart >= window) & (apart != stride))]).astype(np.int64)
+
+
+def trip_means(values: FloatArray, trip: IntArray) -> FloatArray:
+    """Return means over trips, [trips, ...], of values [windows, ...]."""
+    windows = np.bincount(trip)
+    columns = values.reshape(len(values), -1).T
+    means = np.stack([np.bincount(trip, column) / windows for column in columns], axis=1)
+    return means.reshape(len(windows), *values.shape[1:])
 
 
 def window_features(client: Client, split: str) -> FloatArray:
@@ -89,8 +113,7 @@ def window_sums(client: Client) -> WindowSums:
     worth = min(float(stride) / client.window, 1.0)
     theta = 1 - 1 / np.sqrt(1 + OFFSET_VARIANCE * windows * worth)
     rows = np.column_stack([x, y])
-    means = np.stack([np.bincount(trip, column) / windows for column in rows.T], axis=1)
-    rows = rows - theta[trip, None] * means[trip]
+    rows = rows - theta[trip, None] * trip_means(rows, trip)[trip]
     products = rows.T @ rows * worth
     return WindowSums(
         products[:-1, :-1], products[:-1, -1], float(products[-1, -1]), len(y) * worth

@@ -158,9 +158,9 @@ def fixes(trip: Trip) -> IntArray:
     if len(seconds) < 2:
         return seconds
     moved = distance_m(lat[seconds[:-1]], lon[seconds[:-1]], lat[seconds[1:]], lon[seconds[1:]])
-    leaps = moved > FASTEST_FIX_MPS * trip.interval_s * np.diff(seconds)
+    leaps = moved > FASTEST_FIX_MPS * np.diff(seconds)
     piece = np.concatenate([[0], np.cumsum(leaps)])
-    long_pieces: IntArray = seconds[np.bincount(piece)[piece] * trip.interval_s >= SHORTEST_PIECE_S]
+    long_pieces: IntArray = seconds[np.bincount(piece)[piece] >= SHORTEST_PIECE_S]
     return long_pieces
 
 

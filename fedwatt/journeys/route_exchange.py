@@ -34,7 +34,7 @@ from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_exchange import learn_driving
-from fedwatt.journeys.driving_field import SUMS, DrivingSums, on_board, published
+from fedwatt.journeys.driving_field import SUMS, DrivingSums, RoadClasses, on_board, published
 from fedwatt.journeys.fleet_routes import (
     JUDGED,
     FleetRoutes,
@@ -60,7 +60,6 @@ from fedwatt.journeys.mixed_effects import (
     sum_fields,
     unit_fields,
 )
-from fedwatt.journeys.road_classes import RoadClasses
 from fedwatt.journeys.route_intervals import BINS, MIDDLES_KM
 from fedwatt.journeys.route_model import NAMES, TARGETS
 from fedwatt.metrics.sums import AddUp, Contribution, Fields, Total, in_process, plainly

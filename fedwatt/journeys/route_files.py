@@ -18,10 +18,9 @@ from fedwatt.elevation.elevation_map import ElevationMap, bare_map
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.files import inflate, parse_json
-from fedwatt.journeys.driving_field import DrivingField, DrivingSums
+from fedwatt.journeys.driving_field import DrivingField, DrivingSums, RoadClasses
 from fedwatt.journeys.fleet_routes import JUDGED, FleetRoutes
 from fedwatt.journeys.mixed_effects import FleetEffects
-from fedwatt.journeys.road_classes import RoadClasses
 from fedwatt.journeys.route_intervals import Bars
 from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
 

@@ -39,21 +39,21 @@ from fedwatt.settings import Range, number
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSgd(ServerRule):
-    """w_{t+1} = w_t + η_s Δ̄, with server momentum; the rate 1 without momentum is FedAvg."""
+    """w_{t+1} = w_t + η_s Δ̄, with server momentum; FedAvg at the defaults."""
 
     server_learning_rate: float = number(
-        1.0, "(0, inf)", fixed="the local rate is tuned in its place"
+        1.0, "(0, inf)", fixed="the local learning rate is tuned instead"
     )
     server_momentum: float = number(0.0, "[0, 1)", tuned=Range(0.0, 0.9, log=False))
 
     averages: ClassVar[bool] = True
 
     def state(self, model: Model) -> Rows:
-        """No momentum yet."""
+        """Return zero momentum."""
         return {"m": torch.zeros(model.layout.size, dtype=torch.float64)}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """m ← γ m + Δ̄; w_t + η_s m."""
+        """Return m ← γ m + Δ̄ and the model w_t + η_s m."""
         m = self.server_momentum * state["m"] + mean_delta(replies)
         return {"m": m}, moved(weights, self.server_learning_rate * m)
 
@@ -68,16 +68,16 @@ class _Adaptive(ServerRule):
     averages: ClassVar[bool] = True
 
     def state(self, model: Model) -> Rows:
-        """m = 0, v = τ²."""
+        """Return m = 0 and v = τ²."""
         m = torch.zeros(model.layout.size, dtype=torch.float64)
         return {"m": m, "v": torch.full_like(m, self.tau**2)}
 
     @abstractmethod
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """v after a round with Δ̄² = `squared`, all [D]."""
+        """Return v [D] after a round with Δ̄² = `squared` [D]."""
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """w_t + η_s m / (√v + τ)."""
+        """Return m, v and the model w_t + η_s m / (√v + τ)."""
         mean = mean_delta(replies)
         m = self.beta1 * state["m"] + (1 - self.beta1) * mean
         v = self.second_moment(state["v"], mean**2)
@@ -93,7 +93,7 @@ class Adagrad(_Adaptive):
     beta1: float = 0.0
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """v + Δ̄²."""
+        """Return v + Δ̄²."""
         return v + squared
 
 
@@ -104,7 +104,7 @@ class Adam(_Adaptive):
     beta2: float = number(0.99, "[0, 1]", fixed="the authors' value")
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """β₂ v + (1 - β₂) Δ̄²."""
+        """Return β₂ v + (1 - β₂) Δ̄²."""
         return self.beta2 * v + (1 - self.beta2) * squared
 
 
@@ -113,30 +113,32 @@ class Yogi(Adam):
     """Adam whose v moves toward the squared displacement by a bounded amount."""
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """v - (1 - β₂) Δ̄² sign(v - Δ̄²)."""
+        """Return v - (1 - β₂) Δ̄² sign(v - Δ̄²)."""
         return v - (1 - self.beta2) * squared * torch.sign(v - squared)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SquaredLength(LocalRule):
-    """The vehicle's part: it trains as ever and tells ‖Δ_k‖²."""
+    """FedExP's local rule: plain training and an upload of ‖Δ_k‖²."""
 
     def uploads(self, model: Model) -> Rows:
-        """‖Δ_k‖²."""
+        """Declare ‖Δ_k‖²."""
         return {"squared_length": torch.zeros((), dtype=torch.float64)}
 
     def server_half(self) -> type[object]:
-        """FedExP's server, which compares it with the mean's."""
+        """Return FedExP's server rule."""
         return Extrapolated
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """‖Δ_k‖² [P]."""
-        return memory, {"squared_length": deltas.double().square().sum(dim=-1)}
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
+        """Upload ‖Δ_k‖² [P]."""
+        return client_state, {"squared_length": deltas.double().square().sum(dim=-1)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extrapolated(ServerRule):
-    """The server's part."""
+    """FedExP's server rule: a longer step where updates disagree."""
 
     epsilon_relative: float = number(0.05, "[0, inf)", tuned=Range(0.01, 0.2))
     """ε_r; η_g is at most 1/(2 ε_r)."""
@@ -154,7 +156,7 @@ class Extrapolated(ServerRule):
         check(self, "epsilon", some, "above 0 where epsilon_relative is 0")
 
     def factor(self, mean: Tensor, squared_lengths: Tensor) -> float:
-        """η_g from Δ̄ [D] and E₁, both float64.
+        """Return η_g from Δ̄ [D] and E₁, both float64.
 
         >>> rule = Extrapolated(epsilon_relative=0.05)
         >>> rule.factor(torch.tensor([0.5, 0.5]), torch.tensor(1.0))  # orthogonal, of length 1
@@ -164,10 +166,10 @@ class Extrapolated(ServerRule):
         """
         epsilon = self.epsilon + self.epsilon_relative * squared_lengths
         ratio = squared_lengths / (2 * (mean.square().sum() + epsilon))
-        return max(1.0, float(ratio.nan_to_num()))  # 0/0: nobody moved
+        return max(1.0, float(ratio.nan_to_num()))  # 0/0: no vehicle moved
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """w_t + η_g Δ̄."""
+        """Return the model w_t + η_g Δ̄."""
         mean = mean_delta(replies)
         factor = self.factor(mean, replies.mean("squared_length"))
         return state, moved(weights, factor * mean)

@@ -1,15 +1,15 @@
-"""Simulated faults: vehicles that send something else than what they learned.
+"""Simulated faults: vehicles that send false updates.
 
 For experiments with the defences, never for a real fleet. Each fault is a local rule that leaves
 honest vehicles alone; which vehicles are faulty is drawn once for each name, so the same ones fail
-in every round, whoever else takes part. With σ = `fault_scale`:
+in every round, whatever other vehicles participate. With σ = `fault_scale`:
 
     SignFlip         Δ_k ← -σ Δ_k                            pushes against what was learned
     ScaledUpdate     Δ_k ← σ Δ_k                             takes over the mean by its length
     GaussianUpdate   Δ_k ← σ ‖Δ_k‖ z/√D,  z ~ N(0, I)        noise about as long as σ updates
     LabelShift       trains on labels y + σ, in units of the vehicle's label scale
 
-Only Δ_k is falsified. What a method hands up besides it (SCAFFOLD's controls) stays honest.
+Only Δ_k is falsified. Other uploads of a method (SCAFFOLD's controls) stay honest.
 """
 
 from dataclasses import dataclass
@@ -43,27 +43,27 @@ class FaultRule(LocalRule):
     simulated_only: ClassVar[str] = "faulty vehicles"
 
     def conflict(self, other: LocalRule) -> str:
-        """Another fault would spoil what this one made."""
+        """Refuse a second fault, which would falsify the update of the first."""
         if not isinstance(other, FaultRule):
             return ""
-        return "a vehicle has one fault at a time; give one of them."
+        return "a vehicle has one fault at a time; name only one."
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return the mask of faulty vehicles, [P, 1]."""
         seed = self.fault_seed
         share = self.fault_share
         drawn = [is_faulty(name, seed=seed, share=share) for name in start.vehicles]
-        return memory, {"faulty": torch.tensor(drawn, device=start.anchor.device)[:, None]}
+        return client_state, {"faulty": torch.tensor(drawn, device=start.anchor.device)[:, None]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignFlip(FaultRule):
-    """The opposite of what was learned, `fault_scale` times as long."""
+    """An update in the opposite direction, `fault_scale` times as long."""
 
     fault_scale: float = 4.0
 
     def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
-        """-σ Δ_k."""
+        """Return -σ Δ_k for faulty vehicles."""
         return torch.where(plan["faulty"], -self.fault_scale * deltas, deltas)
 
 
@@ -74,46 +74,46 @@ class ScaledUpdate(FaultRule):
     fault_scale: float = 100.0
 
     def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
-        """σ Δ_k."""
+        """Return σ Δ_k for faulty vehicles."""
         return torch.where(plan["faulty"], self.fault_scale * deltas, deltas)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianUpdate(FaultRule):
-    """Noise in place of what was learned."""
+    """Gaussian noise in place of the update."""
 
     fault_scale: float = 100.0
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return the mask of faulty vehicles and z/√D [P, D], drawn anew every round."""
-        memory, plan = super().begin(memory, start)
+        client_state, plan = super().begin(client_state, start)
         size = start.anchor.shape[-1]
         noise = np.zeros((len(start.vehicles), size))
         for row in plan["faulty"].flatten().nonzero().flatten().tolist():
             rng = generator(self.fault_seed, "faulty update", start.round, start.vehicles[row])
             noise[row] = rng.standard_normal(size) / np.sqrt(size)
-        return memory, plan | {"noise": torch.from_numpy(noise).to(start.anchor)}
+        return client_state, plan | {"noise": torch.from_numpy(noise).to(start.anchor)}
 
     def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
-        """σ ‖Δ_k‖ z/√D."""
+        """Return σ ‖Δ_k‖ z/√D for faulty vehicles."""
         length = self.fault_scale * deltas.norm(dim=-1, keepdim=True)
         return torch.where(plan["faulty"], length * plan["noise"], deltas)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelShift(FaultRule):
-    """Honest training on labels that are too high, as a wrong current sensor would make them."""
+    """Training on labels that are too high, as with a wrong current sensor."""
 
     fault_scale: float = 3.0
 
     shapes_loss: ClassVar[bool] = True
 
     def shapes(self, plan: Rows) -> bool:
-        """Only where somebody is faulty."""
+        """Return whether any vehicle of the stack is faulty."""
         return bool(plan["faulty"].any())
 
     def prediction(
         self, prediction: Tensor, model: Model, parts: Parts, windows: Tensor, plan: Rows
     ) -> Tensor:
-        """Prediction - σ against y is the prediction against y + σ."""
+        """Return the prediction - σ for faulty vehicles: its error equals that against y + σ."""
         return torch.where(plan["faulty"], prediction - self.fault_scale, prediction)

@@ -73,17 +73,20 @@ METHODS: Final[dict[str, Recipe]] = {
     "fedavg": Recipe("Local SGD and averaging by windows; the baseline of everything."),
     "fedprox": Recipe("FedAvg with a constant pull toward the broadcast model.", (Proximal(),)),
     "scaffold": Recipe(
-        "Control variates take the vehicles' disagreement out of their steps.",
+        "Control variates correct local steps for the drift of each vehicle.",
         (ControlVariates(),),
         Scaffold(),
     ),
     "fednova": Recipe("Averaging that does not favour vehicles with more steps.", (), Nova()),
     "fedadam": Recipe("FedAvg with an Adam step on the server.", (), Adam()),
     "moon": Recipe(
-        "Keeps representations near the global model's, away from the last own.", (Contrastive(),)
+        "Pulls representations to the global model's, away from the last local one's.",
+        (Contrastive(),),
     ),
     "feddyn": Recipe(
-        "A regulariser that moves with each vehicle until all agree.", (Dynamic(),), DynamicServer()
+        "Dynamic regularisation, by which local optima approach the global one.",
+        (Dynamic(),),
+        DynamicServer(),
     ),
     "fedel": Recipe(
         "Slow vehicles train a window of blocks and the tensors in it that matter most.",
@@ -116,7 +119,7 @@ METHODS: Final[dict[str, Recipe]] = {
         "FedProx whose pull grows when the fleet's loss rises.", (BroadcastPull(),), AdaptiveMu()
     ),
     "ditto": Recipe(
-        "FedAvg, and beside it a model of each vehicle's own, pulled toward the broadcast one.",
+        "FedAvg, and a personalised model per vehicle, pulled toward the broadcast one.",
         (Companion(),),
     ),
     "fedrep": Recipe(
@@ -137,7 +140,7 @@ METHODS: Final[dict[str, Recipe]] = {
         (SharpnessProximal(),),
     ),
     "ti-fedavg": Recipe(
-        "FedProx whose pull each vehicle controls by what it gets back from the fleet.",
+        "FedProx whose pull follows how much of its last gain a vehicle gets back.",
         (TransferProximal(),),
     ),
     "fo-fedavg": Recipe("FedAvg with fractional-order steps of order alpha.", (Fractional(),)),
@@ -192,22 +195,23 @@ DEFENCES: Final[dict[str, Defence]] = {
     "bounded": NormBound(),
     "screened": Screen(),
 }
-"""What may screen the replies before an averaging server, as in "fedavg@krum" or
+"""Defences that may screen updates before an averaging server, as in "fedavg@krum" or
 "fedprox@median+adam"."""
 
 
 def recipe(name: str) -> Recipe:
-    """Return the parts of a named method or of a composition: "LOCAL+LOCAL",
-    "LOCAL@DEFENCE+SERVER".
+    """Return the parts of a named method, or of a composition "LOCAL+LOCAL@DEFENCE+SERVER".
 
-    A part may also be a reference to what somebody else has written (`fedwatt.plugins`).
+    A part may also be a reference to a plugin (`fedwatt.plugins`).
     """
     if name in METHODS:
         return METHODS[name]
-    if plugins.whole(name) or (name in plugins.entry_points("method") and name not in LOCAL_RULES):
+    if plugins.is_single(name) or (
+        name in plugins.entry_points("method") and name not in LOCAL_RULES
+    ):
         return plugin(name)
     _refuse_misspelt(name)
-    local_names, at, behind_names = name.partition("@")
+    local_names, at, server_names = name.partition("@")
     local: list[LocalRule] = []
     server: ServerRule = Average()
     other_parts: list[str] = []
@@ -223,24 +227,24 @@ def recipe(name: str) -> Recipe:
         else:
             raise SettingError(f"Method '{name}': two of its parts bring their own server.")
     trailing_rules = (
-        [(part, _trailing_rule(part)) for part in behind_names.split("+")] if at else []
+        [(part, _trailing_rule(part)) for part in server_names.split("+")] if at else []
     )
     servers = [rule for _, rule in trailing_rules if isinstance(rule, ServerRule)]
     screens = [(part, rule) for part, rule in trailing_rules if isinstance(rule, Defence)]
     if len(servers) > 1 or len(screens) > 1:
         raise SettingError(
-            f"Method '{name}': behind the @ there may be one defence and one server, "
+            f"Method '{name}': after the @ there may be one defence and one server, "
             "as in 'fedavg@krum+adam'."
         )
     if servers and servers[0].only_deltas and server.normalises:
-        raise SettingError(f"Method '{name}': the steps behind each Δ_k go up, but {OUTSIDE}.")
+        raise SettingError(f"Method '{name}' uploads the number of steps, but {OUTSIDE}.")
     # Servers that are half of a mechanism are refused with that reason, by Method.
     alone = server != Average() and (server.averages or server.normalises)
     if servers and alone and servers[0] != server:
         raise SettingError(
-            f"Method '{name}': the server behind the @ would replace {type(server).__name__}, "
-            f"which is what makes this method. Ask for '{'+'.join(other_parts) or 'fedavg'}@"
-            f"{behind_names}' instead."
+            f"Method '{name}': the server after the @ would replace {type(server).__name__}, "
+            f"which defines this method. Use '{'+'.join(other_parts) or 'fedavg'}@"
+            f"{server_names}' instead."
         )
     return Recipe(
         f"Composed: {name}.",
@@ -274,24 +278,22 @@ def _named(part: str, *, rules_too: bool) -> Recipe:
 
 
 def _trailing_rule(part: str) -> ServerRule | Defence:
-    """Return a server or a defence behind the @, by its name or by a reference."""
+    """Return a server or a defence after the @, by its name or by a reference."""
     if part in SERVERS or part in DEFENCES:
         return SERVERS[part] if part in SERVERS else DEFENCES[part]
     if not plugins.refers(part, "method"):
         raise SettingError(unknown("server or defence", part, [*SERVERS, *DEFENCES]))
     part_recipe = plugin(part)
     if part_recipe.local or (part_recipe.defence is not None and part_recipe.server != Average()):
-        raise SettingError(f"'{part}' stands behind an @, but is neither a server nor a defence.")
+        raise SettingError(f"'{part}' stands after an @, but is neither a server nor a defence.")
     return part_recipe.server if part_recipe.defence is None else part_recipe.defence
 
 
 def plugin(reference: str) -> Recipe:
-    """Return the recipe of a method, rule, defence or server that is not part of fedwatt."""
-    plugin_found = plugins.resolve(
-        reference, "method", "a Method, or a rule, server or defence", _fits
-    )
-    rule = plugin_found.value
-    summary = plugin_found.summary
+    """Return the recipe of a plugin: a method, rule, defence or server."""
+    resolved = plugins.resolve(reference, "method", "a Method, or a rule, server or defence", _fits)
+    rule = resolved.value
+    summary = resolved.summary
     if isinstance(rule, type):
         try:
             rule = rule()
@@ -317,18 +319,18 @@ def _fits(value: Any) -> bool:
 
 
 def _refuse_misspelt(name: str) -> None:
-    """Raise if `name` does not have the form of a composition; say what was probably meant."""
+    """Raise if `name` is not of the form of a composition, with a suggestion."""
     if "," in name:
         names = [part.strip() for part in name.split(",") if part.strip()]
         options = " ".join(f"--method {part}" for part in names)
         raise SettingError(f"'{name}' is not one method. Repeat --method for each: {options}.")
-    local_names, at, behind_names = name.partition("@")
-    if "@" in behind_names:
+    local_names, at, server_names = name.partition("@")
+    if "@" in server_names:
         raise SettingError(
-            f"Method '{name}': a defence and a server stand behind one @, joined by +. "
-            f"Write '{local_names}@{behind_names.replace('@', '+')}'."
+            f"Method '{name}': a defence and a server stand after one @, joined by +. "
+            f"Write '{local_names}@{server_names.replace('@', '+')}'."
         )
-    parts = [*local_names.split("+"), *(behind_names.split("+") if at else ())]
+    parts = [*local_names.split("+"), *(server_names.split("+") if at else ())]
     if name and "" in parts:
         raise SettingError(
             f"Method '{name}': a name is missing before or after a + or @. Write it as "

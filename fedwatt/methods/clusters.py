@@ -1,18 +1,18 @@
-"""IFCA: the server keeps several models, and each vehicle trains the one that fits it best.
+"""IFCA: the server has several models, and each vehicle trains the one that fits it best.
 
 Ghosh et al., NeurIPS 2020, averaging models. With centres c_1 .. c_J on the server,
 
     vehicle   j_k = argmin_j F_k(c_j) on a batch of its training windows, the same for all j (of
               equals the first);  its steps begin at c_{j_k}, and so does every pull
-    server    c_j ← c_j + Σ_{k: j_k = j} (n_k / Σ n) Δ_k;  a centre that nobody chose stays
+    server    c_j ← c_j + Σ_{k: j_k = j} (n_k / Σ n) Δ_k;  a centre that no vehicle chose stays
 
-Where the centres begin matters. Drawn at random, as published, the one that is ahead after the
-first round may be the choice of all from then on, which is FedAvg. Ours part after a few rounds of
-FedAvg: from then on c_1 is that model and the others lie at a small distance from it.
+The start of the centres matters. With random centres, as published, all vehicles may choose the
+centre that is better after the first round, which is FedAvg. Here centres separate after a few
+rounds of FedAvg: c_1 is then that model, and the others lie at a small distance from it.
 
-w_t, by which global tables go, is the centre that had most windows so far. A vehicle drives with
-the centre that it would choose now. All J models go down; Δ_k and the choice go up, and under masks
-J blocks of which all but one are 0.
+w_t, the model of global tables, is the centre chosen by most windows so far. A vehicle uses the
+centre that it would choose now. The server sends all J models; a vehicle uploads Δ_k and its
+choice, or for secure aggregation J blocks of which all but one are 0.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,35 +36,33 @@ CENTRE: Final = Column("centre", float, "the server's model that the vehicle cho
 
 @dataclass(frozen=True, kw_only=True)
 class ChooseCentre(LocalRule):
-    """The vehicle's part."""
+    """IFCA's local rule: choose a centre and start from it."""
 
     centres: int = number(2, "[1, inf]", "(1 is FedAvg)")
     """J; 1 is FedAvg."""
     choice_batch: int = number(1024, "[1, inf]", "window")
-    """Training windows that a vehicle chooses by; one with fewer uses all it has."""
+    """Training windows for the choice; a vehicle with fewer uses all of them."""
 
     records: ClassVar[tuple[Column, ...]] = (CENTRE,)
 
     def uploads(self, model: Model) -> Rows:
-        """1 at the centre that it chose."""
+        """Declare the choice, one-hot [J]."""
         return {"choice": torch.zeros(self.centres, dtype=torch.bool)}
 
     def server_half(self) -> type[object]:
-        """Return the server that keeps the centres."""
+        """Return IFCA's server rule."""
         return Centres
 
     def conflict(self, other: LocalRule) -> str:
-        """Refuse rules with client state: the state would belong to the centre of an earlier
-        round.
-        """
-        if not other.memory(MLP(1, 1, (1,))):
+        """Refuse rules with client state, which would belong to an earlier round's centre."""
+        if not other.client_state(MLP(1, 1, (1,))):
             return ""
         return (
-            f"{type(other).__name__} remembers what it learned of one model, and a vehicle may "
-            "choose another centre in the next round. Leave it out."
+            f"{type(other).__name__} has client state of one model, and a vehicle may choose "
+            "another centre in the next round. Leave it out."
         )
 
-    def origin(self, memory: Rows, start: Start) -> Origin:
+    def origin(self, client_state: Rows, start: Start) -> Origin:
         """Return the centre that each vehicle chooses."""
         centres = _centres(start)
         chosen = self._choice(start)
@@ -72,12 +70,12 @@ class ChooseCentre(LocalRule):
         plan = {"centre": chosen.double(), "choice": choice}
         return Origin(_picked(centres, chosen), plan, torch.zeros_like(start.steps))
 
-    def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
-        """Return the centre that it would choose now."""
+    def vehicle_model(self, client_state: Rows, start: Start) -> Tensor:
+        """Return the centre that each vehicle would choose now."""
         return _picked(_centres(start), self._choice(start))
 
     def _choice(self, start: Start) -> Tensor:
-        """j_k [P]; a centre whose loss is not a number loses."""
+        """Return j_k [P]; a loss that is not a number counts as infinite."""
         centres = _centres(start)
         chosen = []
         for row, vehicle_centres in enumerate(centres):
@@ -87,7 +85,7 @@ class ChooseCentre(LocalRule):
             )
             errors = start.loss(predicted, batch.labels.expand_as(predicted))
             losses = errors.double().mean(dim=-1).nan_to_num(nan=inf)
-            # Products may round equal centres to different losses: the first stands for its likes.
+            # Products may round differently for equal centres: these get the loss of the first.
             first = [
                 next(
                     (i for i in range(j) if torch.equal(vehicle_centres[i], vehicle_centres[j])), j
@@ -100,19 +98,19 @@ class ChooseCentre(LocalRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Centres(ServerRule):
-    """The server's part."""
+    """IFCA's server rule."""
 
     centres: int = number(2, "[1, inf]", "(1 is FedAvg)")
     warm_rounds: int = number(5, "[0, inf]")
     """Rounds of FedAvg before there are several centres."""
-    centre_spread: float = number(0.05, "[0, inf)", fixed="where centres begin, not how they move")
-    """σ, how far from the first the others begin, over its length; 0: drawn as it was."""
+    centre_spread: float = number(0.05, "[0, inf)", fixed="the start of the centres")
+    """σ, initial distance of other centres from the first, relative to its length; 0: random."""
 
     local_half: ClassVar[type[LocalRule]] = ChooseCentre
     sum_limits: ClassVar[Mapping[str, float]] = {"choice": 1.0}
-    adds_up: ClassVar[bool] = True  # each centre moves by a sum of its own
+    adds_up: ClassVar[bool] = True  # each centre moves by a separate sum
     stale_reason: ClassVar[str] = (
-        "a reply to older centres may have chosen what is another centre by now"
+        "an update of older centres may belong to a centre that has changed since"
     )
 
     def __post_init__(self) -> None:
@@ -121,17 +119,17 @@ class Centres(ServerRule):
         check(self, "centre_spread", apart, "above 0 after warm_rounds, such as 0.05")
 
     def contribution_size(self, model: Model) -> int:
-        """J blocks."""
+        """Return the length of J blocks."""
         return self.centres * model.layout.size
 
     def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
-        """Δ_k in the block of the centre that it belongs to, 0 in the others."""
+        """Return J blocks: Δ_k in that of the chosen centre, 0 in the others."""
         return (uploads["choice"].to(delta)[:, None] * delta).flatten()
 
     def mean_of_sums(
         self, model: Model, delta: Tensor, weight: float, uploads: Rows
     ) -> tuple[Tensor, Rows]:
-        """Each centre's own mean, and of these the longest, so that a limit holds for all."""
+        """Return the longest of the centres' mean updates, which limits check, and all of them."""
         share = uploads["choice"] / weight
         blocks = delta.view(self.centres, -1) / weight
         steps = torch.where(share[:, None] > 0, blocks / share[:, None], 0.0)
@@ -139,9 +137,7 @@ class Centres(ServerRule):
         return longest, {"choice": share, "centre_steps": steps}
 
     def state(self, model: Model) -> Rows:
-        """Return the centres [J, D], the windows that chose each so far [J], which is w_t, and
-        rounds.
-        """
+        """Return centres [J, D], windows that chose each [J], the place of w_t, and rounds."""
         return {
             "centres": torch.zeros(self.centres, model.layout.size, dtype=torch.float64),
             "windows": torch.zeros(self.centres, dtype=torch.float64),
@@ -152,7 +148,7 @@ class Centres(ServerRule):
     def begin(
         self, model: Model, weights: Tensor, draws: Callable[[int], np.random.Generator]
     ) -> Rows:
-        """w_0 first; the others drawn as it was or at a distance from it, or like it at first."""
+        """Return the centres of round 0: w_0, and copies or random models."""
         initial_others = [weights] * (self.centres - 1)
         if not self.warm_rounds:
             initial_others = [self._drawn(model, weights, draws(j)) for j in range(1, self.centres)]
@@ -171,12 +167,12 @@ class Centres(ServerRule):
         return drawn
 
     def _beside(self, weights: Tensor, rng: np.random.Generator) -> Tensor:
-        """Weights [D] at the distance σ‖w‖ from those given, in a random direction."""
+        """Return weights [D] at the distance σ‖w‖ from `weights`, in a random direction."""
         noise = torch.from_numpy(rng.standard_normal(len(weights))).to(weights)
         return weights + self.centre_spread * float(weights.norm() / noise.norm()) * noise
 
     def broadcast(self, state: Rows) -> Rows:
-        """Return the centres but w_t, which goes down by itself, in their order, and its place."""
+        """Return the centres other than w_t in their order, and the place of w_t."""
         centres = state["centres"]
         place = state["place"]
         numbers = torch.arange(self.centres, device=centres.device)
@@ -185,7 +181,7 @@ class Centres(ServerRule):
         return {"other_centres": centres.gather(-2, index), "place": place}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """Every centre moves by the mean of those that chose it."""
+        """Move every centre by the mean update of the vehicles that chose it."""
         centres = state["centres"].clone()
         choice = replies.uploads["choice"].double()
         for j in range(self.centres):
@@ -200,7 +196,7 @@ class Centres(ServerRule):
             centres[j] = moved(centres[j].to(weights.dtype), step).double()
         rounds = state["rounds"] + 1
         if rounds[0] <= self.warm_rounds:
-            # Of equal centres vehicles choose the first, so this is FedAvg until they part.
+            # Of equal centres vehicles choose the first, so this is FedAvg until they separate.
             assert isinstance(replies.rng, np.random.Generator)
             for j in range(1, self.centres):
                 apart = rounds[0] == self.warm_rounds
@@ -215,7 +211,7 @@ class Centres(ServerRule):
 
 
 def _centres(start: Start) -> Tensor:
-    """All centres [P, J, D], from w_t and the others that were sent."""
+    """Return all centres [P, J, D], from w_t and the others of the broadcast."""
     other_centres = start.broadcast["other_centres"]
     place = start.broadcast["place"]
     all_centres = torch.cat([other_centres, start.anchor[:, None]], dim=1)
@@ -226,5 +222,5 @@ def _centres(start: Start) -> Tensor:
 
 
 def _picked(centres: Tensor, chosen: Tensor) -> Tensor:
-    """Return the chosen ones [P, D] of the centres [P, J, D]."""
+    """Return the chosen centre [P, D] of each vehicle."""
     return centres[torch.arange(len(chosen), device=chosen.device), chosen]

@@ -1,4 +1,4 @@
-"""MOON: keep a vehicle's representation near the global model's and away from its own last one.
+"""MOON: a loss that pulls representations to the global model's, away from the last local one's.
 
 Li, He and Song, CVPR 2021, for regression. With the representations z of the model being trained,
 z_g of the broadcast model and z_p of the model this vehicle ended its last training with:
@@ -8,7 +8,7 @@ z_g of the broadcast model and z_p of the model this vehicle ended its last trai
 which is the two-class cross entropy of the paper. The representation is the input of the last
 layer; no projection head is added, so that all methods share one architecture. A vehicle that has
 never trained has no last model and skips the term, which equals the common choice z_p = z_g up to
-rounding; a step in which nobody has one is FedAvg's bit for bit.
+rounding; a step in which no vehicle has one is bit-identical to FedAvg's.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from fedwatt.settings import Range, number
 
 
 def contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, temperature: float) -> Tensor:
-    """softplus((cos(z, z_p) - cos(z, z_g)) / T), from [..., batch, width] to [..., batch]."""
+    """Return softplus((cos(z, z_p) - cos(z, z_g)) / T) [..., batch] of z [..., batch, width]."""
     similar_g = cosine_similarity(z, z_global, dim=-1, eps=1e-8)
     similar_p = cosine_similarity(z, z_previous, dim=-1, eps=1e-8)
     return softplus((similar_p - similar_g) / temperature)
@@ -41,32 +41,34 @@ class Contrastive(LocalRule):
     shapes_loss: ClassVar[bool] = True
 
     def adapt(self, model: Model) -> Model:
-        """Return the model as it is, if it has anything to contrast."""
+        """Refuse a model without a representation; return it unchanged."""
         if not model.has_representation:
             raise SettingError(
-                f"MOON contrasts representations, and {type(model).__name__} has none: it does not "
-                "tell which layer is its last, and one number has no direction to compare. Use an "
+                f"MOON contrasts representations, and {type(model).__name__} declares none. Use an "
                 "MLP, a GRU or an LSTM, or override represent, head and has_representation."
             )
         return model
 
-    def memory(self, model: Model) -> Rows:
-        """No last model yet."""
+    def client_state(self, model: Model) -> Rows:
+        """Return no last model."""
         return {"last_model": torch.zeros(model.layout.size), "seen": torch.tensor(False)}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Return the last model of every vehicle that has one, if it is to count."""
-        last = memory["last_model"].to(start.anchor.dtype)
-        return memory, {"last_model": last, "seen": memory["seen"] & (self.contrast_weight > 0)}
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Plan the last models, and whether each vehicle has one that counts."""
+        last = client_state["last_model"].to(start.anchor.dtype)
+        return client_state, {
+            "last_model": last,
+            "seen": client_state["seen"] & (self.contrast_weight > 0),
+        }
 
     def shapes(self, plan: Rows) -> bool:
-        """Only where somebody has a last model."""
+        """Return whether any vehicle of the stack has a last model."""
         return bool(plan["seen"].any())
 
     def penalty(
         self, representation: Tensor, model: Model, windows: Tensor, anchor: Tensor, plan: Rows
     ) -> Tensor | float:
-        """μ times the contrast, 0 for a vehicle that trains for the first time."""
+        """Return μ times the contrast; 0 for a vehicle that trains for the first time."""
         seen = plan["seen"]
         with torch.no_grad():
             z_global = model.representation(model.layout.split(anchor), windows)
@@ -74,6 +76,11 @@ class Contrastive(LocalRule):
         values = contrast(representation, z_global, z_previous, self.temperature)
         return torch.where(seen[:, None], self.contrast_weight * values, 0.0)
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """Return the model just trained is the last model from now on."""
-        return {"last_model": start.origin + deltas, "seen": torch.ones_like(memory["seen"])}, {}
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
+        """Store the trained model as the last model."""
+        return {
+            "last_model": start.origin + deltas,
+            "seen": torch.ones_like(client_state["seen"]),
+        }, {}

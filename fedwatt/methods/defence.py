@@ -38,19 +38,19 @@ from fedwatt.settings import Tunable, number
 
 @dataclass(frozen=True, kw_only=True)
 class Defence(Tunable, ABC):
-    """Screens the replies of one round; keeps nothing between rounds."""
+    """A rule that screens the updates of one round, without state."""
 
     @property
     def replies_needed(self) -> int:
-        """Replies without which the defence promises nothing; with fewer, no model is made."""
+        """Least number of updates for the guarantee; with fewer, no model is made."""
         return 1
 
     @abstractmethod
     def screen(self, replies: Replies) -> Replies:
-        """Return the replies that the server may average."""
+        """Return the updates that the server may average."""
 
     def refuse_fewer(self, replies: int, where: str) -> None:
-        """Raise unless `replies`, all that `where` brings, are enough."""
+        """Raise unless `replies`, the number of updates in `where`, are enough."""
         if replies < self.replies_needed:
             settings = ", ".join(f"{name}={value}" for name, value in vars(self).items())
             raise SettingError(
@@ -61,7 +61,7 @@ class Defence(Tunable, ABC):
 
 
 def selected(replies: Replies, rows: Tensor) -> Replies:
-    """Only the replies in `rows`, in ascending order."""
+    """Return the updates in `rows`, in ascending order."""
     rows = rows.sort().values
     return replace(
         replies,
@@ -73,14 +73,14 @@ def selected(replies: Replies, rows: Tensor) -> Replies:
 
 
 def in_their_place(replies: Replies, delta: Tensor) -> Replies:
-    """One reply with the displacement `delta` [D] and the windows of all."""
+    """Return one update `delta` [D] with the windows of all."""
     return replace(
         replies, deltas=delta[None], windows=replies.windows.sum()[None], uploads={}, steps=None
     )
 
 
 def squared_distances(vectors: Tensor) -> Tensor:
-    """‖x_i - x_j‖² of the rows of [N, D], [N, N] in float64.
+    """Return ‖x_i - x_j‖² [N, N] of the rows of [N, D], in float64.
 
     By differences, a row at a time: the shorter ‖x‖² + ‖y‖² - 2x·y loses all digits when replies
     nearly agree, and may even turn negative.
@@ -94,7 +94,7 @@ def squared_distances(vectors: Tensor) -> Tensor:
 
 
 def krum_scores(deltas: Tensor, byzantine: int) -> Tensor:
-    """Σ of squared distances to the N - f - 2 nearest others, from [N, D] to [N].
+    """Return the sums [N] of squared distances to the N - f - 2 nearest others, of rows [N, D].
 
     >>> krum_scores(torch.tensor([[0.0], [1.0], [1.0], [2.0], [9.0]]), byzantine=1)
     tensor([  2.,   1.,   1.,   2., 113.], dtype=torch.float64)
@@ -106,7 +106,7 @@ def krum_scores(deltas: Tensor, byzantine: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Krum(Defence):
-    """The one reply that is closest to its neighbours; ties go to the first by name."""
+    """The update closest to its neighbours; of equal ones the first by name."""
 
     byzantine: int = number(1, "[0, inf]")  # f, how many replies of a round may be wrong
 
@@ -116,7 +116,7 @@ class Krum(Defence):
         return 2 * self.byzantine + 3
 
     def screen(self, replies: Replies) -> Replies:
-        """Return a single reply."""
+        """Return a single update."""
         return self._lowest(replies, 1)
 
     def _lowest(self, replies: Replies, count: int) -> Replies:
@@ -127,24 +127,24 @@ class Krum(Defence):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiKrum(Krum):
-    """The m replies with the lowest scores, averaged by windows."""
+    """The m updates with the lowest scores, averaged by windows."""
 
     keep: int = number(0, "[0, inf]", "(0: N - 2·byzantine - 2)")
     """m; 0: N - 2f - 2, the most for which the guarantee holds."""
 
     @property
     def replies_needed(self) -> int:
-        """2f + 3, and f more than are kept."""
+        """2f + 3, and at least m + f."""
         return max(super().replies_needed, self.keep + self.byzantine)
 
     def screen(self, replies: Replies) -> Replies:
-        """m of the replies."""
+        """Return m of the updates."""
         most = len(replies.deltas) - 2 * self.byzantine - 2
         return self._lowest(replies, self.keep or most)
 
 
 def middle(vectors: Tensor) -> Tensor:
-    """Median of each column, from [N, D] to [D], float64.
+    """Return the median [D] of each column of [N, D], float64.
 
     >>> import torch
     >>> middle(torch.tensor([[1.0, 5.0], [3.0, -5.0], [9.0, 1.0], [2.0, 2.0]]))
@@ -157,7 +157,7 @@ def middle(vectors: Tensor) -> Tensor:
 
 
 def trimmed_mean(vectors: Tensor, trim: float) -> Tensor:
-    """Mean of each column without ⌊trim·N⌋ values at either end, from [N, D] to [D], float64.
+    """Return the mean [D] of columns of [N, D] without ⌊trim·N⌋ values at either end, float64.
 
     >>> import torch
     >>> trimmed_mean(torch.tensor([[1.0], [90.0], [3.0], [-70.0], [5.0]]), 0.2)
@@ -171,7 +171,7 @@ def trimmed_mean(vectors: Tensor, trim: float) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Median(Defence):
-    """Every weight's median."""
+    """The median of every weight."""
 
     def screen(self, replies: Replies) -> Replies:
         """Return the median in place of the replies."""
@@ -180,7 +180,7 @@ class Median(Defence):
 
 @dataclass(frozen=True, kw_only=True)
 class TrimmedMean(Defence):
-    """Every weight's mean without its extremes."""
+    """The trimmed mean of every weight."""
 
     trim: float = number(
         0.2,
@@ -203,7 +203,7 @@ def geometric_median(
     smoothing: float = 1e-5,
     tolerance: float = 1e-6,
 ) -> Tensor:
-    """Weighted geometric median of [N, D] with weights [N] that sum to 1, [D] in float64.
+    """Return the geometric median [D] of rows [N, D] with weights [N] that sum to 1, float64.
 
     >>> import torch
     >>> vectors = torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [8.0, 6.0]])
@@ -250,7 +250,7 @@ class GeometricMedian(Defence):
 
 
 def bounded(vectors: Tensor, bound: float) -> Tensor:
-    """Rows of [N, D] shortened to `bound`; shorter ones stay as they are, bit for bit.
+    """Shorten rows of [N, D] to the length `bound`; shorter ones are unchanged, bit for bit.
 
     >>> import torch
     >>> bounded(torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]]), 1.0)
@@ -266,7 +266,7 @@ def bounded(vectors: Tensor, bound: float) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class NormBound(Defence):
-    """Every reply at most `bound` long."""
+    """Updates of length `bound` or less."""
 
     bound: float = number(
         1.0, "(0, inf]", "(inf switches it off)", fixed="set by what clean rounds record"
@@ -274,5 +274,5 @@ class NormBound(Defence):
     """c; inf is no bound. The `drift` that clean rounds record says what is usual."""
 
     def screen(self, replies: Replies) -> Replies:
-        """All replies, the long ones shortened."""
+        """Return all updates, shortened to the bound."""
         return replace(replies, deltas=bounded(replies.deltas, self.bound))

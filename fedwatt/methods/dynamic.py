@@ -1,7 +1,7 @@
-"""FedDyn: a regulariser that moves with each vehicle until all agree on the global optimum.
+"""FedDyn: dynamic regularisation, by which local optima approach the global one.
 
-Acar et al., ICLR 2021, in the form of the authors' code (α cancels on the server). Vehicle k keeps
-h_k, the server Hs = (1/K) Σ_k h_k, all 0 at first:
+Acar et al., ICLR 2021, in the form of the authors' code (α cancels on the server). Vehicle k has
+the state h_k, the server Hs = (1/K) Σ_k h_k, all 0 at first:
 
     local    g + α_k (w - w_t) + α_k h_k
     vehicle  h_k ← h_k + Δ_k
@@ -28,7 +28,7 @@ from fedwatt.tables import PULL, Column
 
 @dataclass(frozen=True, kw_only=True)
 class Dynamic(LocalRule):
-    """The vehicle's part."""
+    """FedDyn's local rule."""
 
     alpha_dyn: float = number(0.1, "[0, inf)", tuned=Range(1e-3, 1e-1))
     """α, the strength of the regulariser."""
@@ -36,35 +36,37 @@ class Dynamic(LocalRule):
 
     records: ClassVar[tuple[Column, ...]] = (PULL,)
 
-    def memory(self, model: Model) -> Rows:
-        """h_k = 0."""
+    def client_state(self, model: Model) -> Rows:
+        """Return h_k = 0."""
         return {"h": torch.zeros(model.layout.size)}
 
     def server_half(self) -> type[object]:
-        """FedDyn's server, which keeps the mean of all h_k."""
+        """Return FedDyn's server rule."""
         return DynamicServer
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """α_k [P] and α_k h_k [P, D]."""
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Plan α_k [P] and α_k h_k [P, D]."""
         alpha = torch.full_like(start.relative_size, self.alpha_dyn)
         if self.weighting == "windows":
             alpha = alpha / start.relative_size.clamp(0.1, 10)
         alpha = alpha.to(start.anchor.dtype)
-        linear = alpha[:, None] * memory["h"].to(start.anchor.dtype)
-        return memory, {"pull": alpha, "linear": linear}
+        linear = alpha[:, None] * client_state["h"].to(start.anchor.dtype)
+        return client_state, {"pull": alpha, "linear": linear}
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """g + α_k (w - w_t) + α_k h_k."""
+        """Return g + α_k (w - w_t) + α_k h_k."""
         return pull(gradient, weights, anchor, plan["pull"][:, None]) + plan["linear"]
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """h_k ← h_k + Δ_k; nothing more goes up than Δ_k."""
-        return {"h": memory["h"] + deltas}, {}
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
+        """Update h_k ← h_k + Δ_k."""
+        return {"h": client_state["h"] + deltas}, {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicServer(ServerRule):
-    """The server's part."""
+    """FedDyn's server rule."""
 
     correction: bool = True
     """Whether Hs is added to the mean; without it and with α = 0 this is uniform FedAvg."""
@@ -73,7 +75,7 @@ class DynamicServer(ServerRule):
     adds_up: ClassVar[bool] = True  # only the sum of the displacements enters
     # Vehicles add Δ_k to h_k in the round in which the server adds it to Hs.
     stale_reason: ClassVar[str] = (
-        "its Hs is the mean of what every vehicle added up against one common model"
+        "its Hs is a mean of sums that all vehicles built against one common model"
     )
 
     @property
@@ -82,11 +84,11 @@ class DynamicServer(ServerRule):
         return True
 
     def state(self, model: Model) -> Rows:
-        """Hs = 0."""
+        """Return Hs = 0."""
         return {"mean_h": torch.zeros(model.layout.size, dtype=torch.float64)}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """Return the mean of the replies plus Hs."""
+        """Return the model w_t plus the mean update plus Hs."""
         total = replies.deltas.double().sum(dim=0)
         mean_h = state["mean_h"] + total / replies.population
         step = total / len(replies.deltas)

@@ -13,8 +13,8 @@ which the fastest class of computers trains the whole model, so with equal compu
 
 No code of the authors exists. Ours: importances are normalised before mixing (raw, the global one
 covers a whole round and drowns the other), local importance is taken through the window's exit and
-counts from 0 up, exits are averaged like other tensors, tensors nobody trained stay, the window
-moves with each participation, and time is counted in floating-point operations.
+counts from 0 up, exits are averaged like other tensors, tensors that no vehicle trained stay, the
+window moves with each participation, and time is counted in floating-point operations.
 
 In an MLP over a minute of driving nine tenths of the work is the first matrix. A computer half as
 fast as the fastest trains biases and exits alone, one a quarter as fast overruns the budget by its
@@ -49,7 +49,7 @@ from fedwatt.tables import RUNTIME, Column
 
 @dataclass(frozen=True, kw_only=True)
 class Elastic(LocalRule):
-    """The vehicle's part."""
+    """FedEL's local rule."""
 
     beta: float = number(0.6, "[0, 1]", tuned=Range(0.2, 0.8, log=False))
     """β, the share of local importance."""
@@ -71,20 +71,20 @@ class Elastic(LocalRule):
         """Return the model with its early exits."""
         return ElasticModel(model)
 
-    def memory(self, model: Model) -> Rows:
-        """No window yet, nothing trained."""
+    def client_state(self, model: Model) -> Rows:
+        """Return no window and no trained tensors."""
         return {"window": torch.tensor([-1, -1]), **self.uploads(model)}
 
     def uploads(self, model: Model) -> Rows:
-        """Return which tensors were trained."""
+        """Declare which tensors were trained."""
         return {"trained": torch.zeros(len(model.layout.shapes), dtype=torch.bool)}
 
     def server_half(self) -> type[object]:
-        """FedEL's server, which averages tensor by tensor."""
+        """Return FedEL's server rule."""
         return ElasticServer
 
     def conflict(self, other: LocalRule) -> str:
-        """MOON needs the whole model in every vehicle."""
+        """Refuse MOON, which needs the whole model in every vehicle."""
         if not isinstance(other, Contrastive):
             return ""
         return (
@@ -92,10 +92,10 @@ class Elastic(LocalRule):
             "that ends before them; use one of the two."
         )
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Each vehicle's window and the tensors it will train; `runtime` is in budgets."""
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Plan each vehicle's window and tensors; `runtime` is in multiples of the budget."""
         assert isinstance(start.model, ElasticModel)
-        choices = [self._choose(memory, start, row) for row in range(len(start.anchor))]
+        choices = [self._choose(client_state, start, row) for row in range(len(start.anchor))]
         names = list(start.model.layout.shapes)
         device = start.anchor.device
         window = torch.tensor([choice.window for choice in choices], device=device)
@@ -109,7 +109,7 @@ class Elastic(LocalRule):
         }
         return {"window": window, "trained": trained}, plan
 
-    def _choose(self, memory: Rows, start: Start, row: int) -> "_Choice":
+    def _choose(self, client_state: Rows, start: Start, row: int) -> "_Choice":
         """Return the tensors that the vehicle in `row` trains this round."""
         model = start.model
         assert isinstance(model, ElasticModel)
@@ -122,9 +122,9 @@ class Elastic(LocalRule):
 
         work = tensor_work(model, seconds)
         times = [sum(work[n].apply + work[n].through for n in block) for block in model.blocks]
-        on = dict(zip(model.layout.shapes, memory["trained"][row].tolist(), strict=True))
+        on = dict(zip(model.layout.shapes, client_state["trained"][row].tolist(), strict=True))
         used = [any(on[name] for name in block) for block in model.blocks]
-        before = memory["window"][row].tolist()
+        before = client_state["window"][row].tolist()
         window = next_window(None if before[1] < 0 else tuple(before), used, times, budget)
 
         candidates = [n for block in model.blocks[window[0] : window[1] + 1] for n in block]
@@ -144,7 +144,7 @@ class Elastic(LocalRule):
     def _importance(
         self, start: Start, row: int, batch: Batch, front: int, candidates: Sequence[str]
     ) -> list[float]:
-        """I of the tensors `candidates`, each in [0, 1].
+        """Return the importance I of the tensors `candidates`, each in [0, 1].
 
         Float64 whatever the training precision: rounding should not choose tensors.
         """
@@ -166,18 +166,18 @@ class Elastic(LocalRule):
         places = [list(model.layout.shapes).index(name) for name in candidates]
         local = _normalised(tensor_sums(gain, _sizes(model))[places])
         fleet_importance = _normalised(start.broadcast["tensor_changes"][row].double()[places])
-        # Before the model has ever changed, only the vehicle itself can tell.
+        # Before the first round only the local importance is known.
         beta = self.beta if fleet_importance.any() else 1.0
         return (beta * local + (1 - beta) * fleet_importance).tolist()
 
     def shapes(self, plan: Rows) -> bool:
-        """Only where somebody leaves before the last block."""
+        """Return whether any vehicle of the stack leaves before the last block."""
         return bool(plan["early"].any())
 
     def prediction(
         self, prediction: Tensor, model: Model, parts: Parts, windows: Tensor, plan: Rows
     ) -> Tensor:
-        """Each vehicle's prediction at the exit of its window."""
+        """Return each vehicle's prediction at the exit of its window."""
         assert isinstance(model, ElasticModel)
         for block in range(len(model.blocks) - 1):
             left = model.leave(block, parts, windows)
@@ -187,7 +187,7 @@ class Elastic(LocalRule):
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
     ) -> Tensor:
-        """Nothing moves but the tensors that were chosen."""
+        """Return the gradient of the chosen tensors, 0 for all others."""
         return torch.where(plan["mask"], gradient, 0.0)
 
 
@@ -200,7 +200,7 @@ class _Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticServer(ServerRule):
-    """The server's part: tensor by tensor, the mean over the vehicles that trained it."""
+    """FedEL's server rule: for each tensor the mean over the vehicles that trained it."""
 
     weighting: str = choice("windows", "uniform")
 
@@ -215,29 +215,29 @@ class ElasticServer(ServerRule):
         return self.weighting == "uniform"
 
     def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
-        """A_k Δ_k."""
+        """Return A_k Δ_k."""
         return delta * uploads["trained"].repeat_interleave(_sizes(model))
 
     def mean_of_sums(
         self, model: Model, delta: Tensor, weight: float, uploads: Rows
     ) -> tuple[Tensor, Rows]:
-        """Each tensor's mean over the vehicles that trained it, 0 where nobody did."""
+        """Return each tensor's mean over the vehicles that trained it, 0 without any."""
         trained = uploads["trained"]
         share = torch.where(trained > 0, weight / trained, 0.0)
         mean = delta / weight * share.repeat_interleave(_sizes(model))
         return mean, {"trained": trained > 0}
 
     def state(self, model: Model) -> Rows:
-        """‖w_t - w_{t-1}‖² of each tensor, 0 at first, and the tensors' sizes."""
+        """Return ‖w_t - w_{t-1}‖² of each tensor, 0 at first, and the tensors' sizes."""
         sizes = _sizes(model)
         return {"changes": torch.zeros(len(sizes), dtype=torch.float64), "sizes": sizes}
 
     def broadcast(self, state: Rows) -> Rows:
-        """Return a number for each tensor, so that vehicles need not keep the last model."""
+        """Return ‖w_t - w_{t-1}‖² of each tensor."""
         return {"tensor_changes": state["changes"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """w_t + Σ_k n_k A_k Δ_k / Σ_k n_k A_k; a tensor that nobody trained stays."""
+        """Return w_t + Σ_k n_k A_k Δ_k / Σ_k n_k A_k; a tensor that no vehicle trained stays."""
         share = replies.windows if self.weighting == "windows" else replies.windows.new_ones(())
         shares = share.expand_as(replies.windows)[:, None] * replies.uploads["trained"].double()
         total = shares.sum(dim=0)
@@ -263,6 +263,6 @@ def tensor_sums(values: Tensor, sizes: Tensor) -> Tensor:
 
 
 def _normalised(values: Tensor) -> Tensor:
-    """`values` over the largest one, from 0 up; what is not finite says nothing."""
+    """Return `values` over the largest one; negative and infinite ones become 0."""
     values = values.nan_to_num(nan=0.0, posinf=0.0).clamp(min=0)
     return values / values.max() if values.any() else values

@@ -46,8 +46,8 @@ class ElasticModel(Model):
     def __post_init__(self) -> None:
         if not self.base.prefixes():
             raise SettingError(
-                f"FedEL must know a model's blocks, and {type(self.base).__name__} does not tell. "
-                "Use an MLP, a GRU or an LSTM, or another method."
+                f"FedEL needs a model's blocks, and {type(self.base).__name__} declares none. Use "
+                " an MLP, a GRU or an LSTM, or another method."
             )
 
     @cached_property
@@ -62,7 +62,7 @@ class ElasticModel(Model):
         return tuple(tuple(end[len(begin) :]) for begin, end in pairwise([[], *ends]))
 
     def exit(self, block: int) -> tuple[str, str]:
-        """Names of the weight and bias with which the network leaves after `block`."""
+        """Return the names of weight and bias of the exit after `block`."""
         if block == len(self.blocks) - 1:
             return OUTPUT
         return f"exit{block + 1}.weight", f"exit{block + 1}.bias"
@@ -79,7 +79,7 @@ class ElasticModel(Model):
 
     @property
     def spectral_matrix(self) -> str:
-        """The model's own."""
+        """The base model's matrix."""
         return self.base.spectral_matrix
 
     def initial(self, rng: np.random.Generator) -> Tensor:
@@ -93,17 +93,17 @@ class ElasticModel(Model):
         return torch.cat([base, uniform(rng, exits, {n: w**-0.5 for n, w in widths.items()})])
 
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
-        """Return the model's own."""
+        """Return the result of the base model."""
         return self.base.representation(parts, windows)
 
     def head(self, parts: Parts, representation: Tensor) -> Tensor:
-        """Return the model's own."""
+        """Return the result of the base model."""
         return self.base.head(parts, representation)
 
     def gradient(
         self, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
     ) -> Tensor:
-        """Return the model's own, and 0 for the exits, which its loss does not use."""
+        """Return the base model's gradient, and 0 for the exits, which its loss does not use."""
         gradient = torch.zeros_like(weights)
         size = self.base.layout.size
         model_weights = weights[..., :size].contiguous()
@@ -113,16 +113,16 @@ class ElasticModel(Model):
     def along(
         self, weights: Tensor, directions: Tensor, offsets: Tensor, windows: Tensor
     ) -> Tensor:
-        """Return the model's own."""
+        """Return the result of the base model."""
         size = self.base.layout.size
         return self.base.along(weights[:size], directions[..., :size], offsets, windows)
 
     def path(self, block: int) -> list[str]:
-        """Names of all tensors between the input and the exit after `block`."""
+        """Return the names of all tensors between the input and the exit after `block`."""
         return [*(name for names in self.blocks[: block + 1] for name in names), *self.exit(block)]
 
     def leave(self, block: int, parts: Parts, windows: Tensor) -> Tensor:
-        """Predictions [..., batch] of a network that ends with the exit after `block`."""
+        """Return predictions [..., batch] at the exit after `block`."""
         shorter = self.base.prefixes()[block]
         weight, bias = self.exit(block)
         last = {OUTPUT[0]: parts[weight], OUTPUT[1]: parts[bias]}
@@ -160,7 +160,7 @@ def tensor_work(model: ElasticModel, seconds: int) -> dict[str, TensorWork]:
 
 
 def training_work(model: ElasticModel, seconds: int, front: int, chosen: Iterable[str]) -> int:
-    """Operations of a step that leaves after block `front` and trains its exit and `chosen`."""
+    """Count the operations of a step with the exit after `front` that trains it and `chosen`."""
     work, chosen = tensor_work(model, seconds), set(chosen)
     path = model.path(front)
     total = sum(work[name].forward for name in path)
@@ -170,7 +170,7 @@ def training_work(model: ElasticModel, seconds: int, front: int, chosen: Iterabl
 
 
 def whole_work(model: ElasticModel, seconds: int) -> int:
-    """Operations of an ordinary step: all blocks, all tensors.
+    """Count the operations of a step of the whole model.
 
     >>> from fedwatt.models import MLP
     >>> whole_work(ElasticModel(MLP(2, 3, (5,))), 2)  # 60 + 10 forward, 60 + 5 + 10 + 1, 10 back
@@ -238,7 +238,7 @@ def _undominated(sets: list[tuple[float, _Selection]]) -> list[tuple[float, _Sel
 
 
 def front_after(block: int, times: Sequence[float], budget: float) -> int:
-    """First block f > `block` with times[block+1] + ... + times[f] >= budget, else the last.
+    """Return the first f > `block` with times[block+1] + ... + times[f] >= budget, else the last.
 
     >>> front_after(-1, [3, 2, 4], budget=5), front_after(1, [3, 2, 4], budget=5)
     (1, 2)

@@ -37,7 +37,7 @@ from fedwatt.tables import KAPPA, Column
 
 
 def spectral_ratio(matrix: Tensor, *, iterations: int = 10, epsilon_f: float = 1e-12) -> Tensor:
-    """κ of `matrix` [..., rows, columns], shape [...]; 0 iterations: exact to rounding.
+    """Return κ [...] of `matrix` [..., rows, columns]; 0 iterations: exact to rounding.
 
     >>> round(spectral_ratio(torch.diag(torch.tensor([4.0, 3.0])), iterations=50).item(), 6)
     0.8
@@ -72,7 +72,7 @@ class Fractional(LocalRule):
     )
     """Order; 1 is plain SGD."""
     delta: float = number(1e-6, "(0, inf)", fixed="a safeguard")
-    """δ, keeps a coordinate that did not move from freezing."""
+    """δ; with it a coordinate that did not move can still move."""
     p_min: float = number(0.2, "(0, inf)", fixed="a safeguard")
     p_max: float = number(5.0, "(0, inf]", "(inf: no upper limit)", fixed="a safeguard")
     beta_kappa: float = number(
@@ -84,7 +84,7 @@ class Fractional(LocalRule):
     """β_κ, strength of the spectral gate."""
     matrix: str = ""  # weight matrix whose κ gates the steps; the model's last hidden one if empty
     power_iterations: int = number(10, "[0, inf]", "(0: exact)")
-    """For κ, as the paper has it; 0: κ is exact to rounding."""
+    """Power iterations for κ; 0: κ is exact to rounding."""
     epsilon_f: float = number(1e-12, "(0, inf)", fixed="a safeguard")
     order: str = choice("gate-then-clip", "clip-then-gate")
     """The paper's algorithm; "clip-then-gate" is the order of its text."""
@@ -114,10 +114,10 @@ class Fractional(LocalRule):
         """Γ(2-α)."""
         return gamma(2 - self.alpha)
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """κ of the broadcast model, if it is to gate the steps."""
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Plan κ of the broadcast model, if β_κ is above 0."""
         if self.beta_kappa == 0:
-            return memory, {}
+            return client_state, {}
         name = self.matrix or start.model.spectral_matrix
         shapes = start.model.layout.shapes
         if len(shapes.get(name, ())) != 2:
@@ -127,7 +127,7 @@ class Fractional(LocalRule):
             )
         matrix = start.model.layout.split(start.origin)[name]
         kappa = spectral_ratio(matrix, iterations=self.power_iterations, epsilon_f=self.epsilon_f)
-        return memory, {"kappa": kappa}
+        return client_state, {"kappa": kappa}
 
     def scale(self, moved: Tensor, kappa: Tensor | float = 0.0) -> Tensor:
         """Return p for the displacement w_h - w_{h-1}, both [..., D]; `kappa` may be [..., 1]."""
@@ -144,7 +144,7 @@ class Fractional(LocalRule):
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
     ) -> Tensor:
-        """g ⊙ p; the first step of a round is plain."""
+        """Return g ⊙ p; in the first step of a round g."""
         if previous is None:
             return gradient
         kappa = plan["kappa"][:, None].to(gradient.dtype) if "kappa" in plan else 0.0

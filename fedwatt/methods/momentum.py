@@ -4,24 +4,25 @@ Heavy ball; each round starts from rest. The buffer is never stored: the last st
 
     buffer ← ρ buffer + v_h,    w_{h+1} = w_h - η_t buffer,    buffer = (w_{h-1} - w_h) / η_t
 
-FedCM (Xu et al., arXiv 2106.10874). The server keeps m, 0 at first, and sends it with the model:
+FedCM (Xu et al., arXiv 2106.10874). The server sends m, 0 at first, with the model:
 
     local   u_h = α v_h + (1 - α) m_t
     server  w_{t+1} = w_t + Σ p_k Δ_k,    m_{t+1} = -Σ p_k Δ_k / Σ p_k η_t H_k
 
 so that m is an exponential mean of the fleet's gradients: m_{t+1} = α ḡ_t + (1 - α) m_t. One common
 divisor keeps m parallel to the model's step where vehicles take unequal numbers of steps. The first
-round is FedAvg at the rate α η, so larger rates than FedAvg's are stable at first: tune both.
-Vehicles keep nothing between rounds, an advantage over SCAFFOLD where they take part rarely.
+round is FedAvg with the learning rate α η, so larger ones than FedAvg's are stable at first: tune
+both. Vehicles have no client state, an advantage over SCAFFOLD where they rarely participate.
 
-MimeLite (Karimireddy et al., NeurIPS 2021) with SGD and momentum. The server keeps m, 0 at first:
+MimeLite (Karimireddy et al., NeurIPS 2021) with SGD and momentum. The server has m, 0 at first:
 
     local   u_h = (1 - β) v_h + β m_t
     upload  Δ_k and G_k = ∇F_k(w_t), over `gradient_batch` windows of the vehicle
     server  w_{t+1} = w_t + η_g Σ p_k Δ_k,    m_{t+1} = (1 - β) Σ p_k G_k + β m_t
 
-m is an exponential mean, as published; where an implementation has g + β m instead, its rate is
-1/(1 - β) times ours. Full Mime, which corrects every step by a second gradient, is not here.
+m is an exponential mean, as published; where an implementation has g + β m instead, its
+learning rate is 1/(1 - β) times that here. Full Mime, which corrects every step by a second
+gradient, is not included.
 """
 
 from collections.abc import Mapping
@@ -45,27 +46,27 @@ class Momentum(LocalRule):
 
     looks_back: ClassVar[bool] = True
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Return the rate, to read the buffer off the last step."""
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Plan the learning rate, from which the last step gives the buffer."""
         rate = torch.full_like(start.steps, start.learning_rate, dtype=torch.float64)
-        return memory, {"momentum_rate": rate}
+        return client_state, {"momentum_rate": rate}
 
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
     ) -> Tensor:
-        """v + ρ buffer."""
+        """Return v + ρ buffer."""
         if previous is None:
             return gradient
         rate = plan["momentum_rate"][:, None].to(weights)
         return gradient + self.rho * (previous - weights) / rate
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
-        """Return the gradients of a round, each counted as often as momentum repeats it."""
+        """Return ‖a_k‖₁ of momentum."""
         return momentum_accumulation(start.steps, self.rho)
 
 
 def momentum_accumulation(steps: Tensor, rho: float) -> Tensor:
-    """‖a_k‖₁ = Σ_{j=1..H_k} (1 - ρ^j) / (1 - ρ) of H_k = `steps`, float64.
+    """Return ‖a_k‖₁ = Σ_{j=1..H_k} (1 - ρ^j) / (1 - ρ) of H_k = `steps`, float64.
 
     >>> round(momentum_accumulation(torch.tensor([11]), 0.9).item(), 10)
     48.2429536481
@@ -76,88 +77,92 @@ def momentum_accumulation(steps: Tensor, rho: float) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientMomentum(LocalRule):
-    """The vehicle's part."""
+    """FedCM's local rule."""
 
     alpha_cm: float = number(0.1, "(0, 1]", "(1: no momentum)", tuned=Range(0.05, 1.0))
-    """α, the share of the own gradient; 1 is FedAvg."""
+    """α, the share of the vehicle's gradient; 1 is FedAvg."""
 
     linear: ClassVar[bool] = False
     acts_last: ClassVar[bool] = True
     looks_back: ClassVar[bool] = False
 
     def uploads(self, model: Model) -> Rows:
-        """η_t H_k."""
+        """Declare η_t H_k."""
         return {"rate_times_steps": torch.zeros((), dtype=torch.float64)}
 
     def server_half(self) -> type[object]:
-        """FedCM's server, which keeps m."""
+        """Return FedCM's server rule."""
         return FleetMomentum
 
     def conflict(self, other: LocalRule) -> str:
-        """Two momenta would count every gradient twice."""
+        """Refuse a second momentum, which would count every gradient twice."""
         if isinstance(other, Momentum):
             return "ClientMomentum is a momentum already; leave out 'momentum'."
         return ""
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """m_t."""
-        return memory, {"fleet_momentum": start.broadcast["fleet_momentum"].to(start.anchor.dtype)}
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Plan m_t."""
+        return client_state, {
+            "fleet_momentum": start.broadcast["fleet_momentum"].to(start.anchor.dtype)
+        }
 
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
     ) -> Tensor:
-        """α v + (1 - α) m."""
+        """Return α v + (1 - α) m."""
         return self.alpha_cm * gradient + (1 - self.alpha_cm) * plan["fleet_momentum"]
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """η_t H_k [P], by which the server turns displacements into gradients."""
-        return memory, {"rate_times_steps": start.learning_rate * start.steps.double()}
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
+        """Upload η_t H_k [P], by which the server turns displacements into gradients."""
+        return client_state, {"rate_times_steps": start.learning_rate * start.steps.double()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetMomentum(ServerRule):
-    """The server's part."""
+    """FedCM's server rule."""
 
     local_half: ClassVar[type[LocalRule]] = ClientMomentum
     sum_limits: ClassVar[Mapping[str, float]] = {"rate_times_steps": 2.0**20}
     adds_up: ClassVar[bool] = True  # both sums of m are weighted sums
     stale_reason: ClassVar[str] = (
-        "replies to older models hold older momenta, which would count again"
+        "updates of older models contain older momenta, which would count again"
     )
 
     def state(self, model: Model) -> Rows:
-        """m = 0."""
+        """Return m = 0."""
         return {"m": torch.zeros(model.layout.size, dtype=torch.float64)}
 
     def broadcast(self, state: Rows) -> Rows:
-        """m, as large as the model."""
+        """Return m [D]."""
         return {"fleet_momentum": state["m"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """Return the next model, and m from the same mean."""
+        """Return the mean model, and m from the same mean."""
         mean = mean_delta(replies)
         return {"m": -mean / replies.mean("rate_times_steps")}, moved(weights, mean)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenMomentum(LocalRule):
-    """The vehicle's part."""
+    """MimeLite's local rule."""
 
     beta: float = number(0.9, "[0, 1)", "(0: no momentum)", tuned=Range(0.0, 0.99, log=False))
     """β; 0 is FedAvg."""
     gradient_batch: int = number(1024, "[1, inf]", "window")
-    """Windows of G_k; a vehicle with fewer uses all it has."""
+    """Windows of G_k; a vehicle with fewer uses all of them."""
 
     linear: ClassVar[bool] = False
     acts_last: ClassVar[bool] = True
     looks_back: ClassVar[bool] = False
 
     def uploads(self, model: Model) -> Rows:
-        """G_k."""
+        """Declare G_k."""
         return {"full_gradient": torch.zeros(model.layout.size)}
 
     def server_half(self) -> type[object]:
-        """MimeLite's server, which keeps m."""
+        """Return MimeLite's server rule."""
         return MimeServer
 
     def conflict(self, other: LocalRule) -> str:
@@ -166,26 +171,26 @@ class FrozenMomentum(LocalRule):
             return "MimeLite's momentum is frozen for a round; leave out Momentum."
         return ""
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """m_t and G_k, both [P, D]."""
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Plan m_t and G_k, both [P, D]."""
         fresh = gradients_at_origin(start, self.gradient_batch, "mime batch")
         frozen = start.broadcast["frozen_momentum"].to(start.anchor.dtype)
-        return memory, {"frozen_momentum": frozen, "full_gradient": fresh}
+        return client_state, {"frozen_momentum": frozen, "full_gradient": fresh}
 
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
     ) -> Tensor:
-        """(1 - β) v + β m."""
+        """Return (1 - β) v + β m."""
         return (1 - self.beta) * gradient + self.beta * plan["frozen_momentum"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MimeServer(ServerRule):
-    """The server's part."""
+    """MimeLite's server rule."""
 
     beta: float = number(0.9, "[0, 1)", tuned=Range(0.0, 0.99, log=False))
     server_learning_rate: float = number(
-        1.0, "(0, inf)", fixed="the local rate is tuned in its place"
+        1.0, "(0, inf)", fixed="the local learning rate is tuned instead"
     )
     """η_g"""
 
@@ -196,11 +201,11 @@ class MimeServer(ServerRule):
     )
 
     def state(self, model: Model) -> Rows:
-        """m = 0."""
+        """Return m = 0."""
         return {"m": torch.zeros(model.layout.size, dtype=torch.float64)}
 
     def broadcast(self, state: Rows) -> Rows:
-        """m, as large as the model."""
+        """Return m [D]."""
         return {"frozen_momentum": state["m"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:

@@ -9,7 +9,7 @@ up, a_k = ‖a_k‖₁, before averaging, and the mean is scaled back by their m
     pull μ           a_k = (1 - (1 - η_t μ)^H_k) / (η_t μ)
     momentum ρ       a_k = (H_k - ρ (1 - ρ^H_k) / (1 - ρ)) / (1 - ρ)
 
-The local rules tell their a_k; a rule whose steps are not linear in the gradients, such as the
+Local rules give their a_k; a rule whose steps are not linear in the gradients, such as the
 fractional one, has none and cannot be combined with FedNova.
 """
 
@@ -27,7 +27,7 @@ from fedwatt.models import Model
 
 @dataclass(frozen=True, kw_only=True)
 class Nova(ServerRule):
-    """Normalised averaging."""
+    """FedNova's server rule."""
 
     normalises: ClassVar[bool] = True
     sum_limits: ClassVar[Mapping[str, float]] = {"accumulation": 2.0**20}
@@ -36,18 +36,18 @@ class Nova(ServerRule):
     # Vehicles divide by a_k before they add up, and add up a_k as well.
 
     def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
-        """Δ_k / a_k."""
+        """Return Δ_k / a_k."""
         return delta / uploads["accumulation"]
 
     def mean_of_sums(
         self, model: Model, delta: Tensor, weight: float, uploads: Rows
     ) -> tuple[Tensor, Rows]:
-        """Σ p_k (τ/a_k) Δ_k with τ = Σ p_k a_k; `update` finds all a_k equal and leaves it so."""
+        """Return Σ p_k (τ/a_k) Δ_k, and τ = Σ p_k a_k in place of every a_k."""
         delta, uploads = super().mean_of_sums(model, delta, weight, uploads)
         return delta * uploads["accumulation"], uploads
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """w_t + Σ p_k (τ/a_k) Δ_k."""
+        """Return w_t + Σ p_k (τ/a_k) Δ_k."""
         a = replies.uploads["accumulation"].double()
         shares = replies.shares
         # Exactly FedAvg where all vehicles did the same: Σ p_k is 1 only up to rounding.

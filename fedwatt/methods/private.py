@@ -7,9 +7,9 @@ independently with probability q (Poisson sampling) and K of them in all:
     w_{t+1} = w_t + [ Σ_k Δ̃_k + N(0, z²c²·I) ] / (q·K)
 
 The sum moves by at most c when one vehicle comes or goes, whatever its windows: weights are uniform
-and the denominator is public. A round nobody was drawn for adds its noise all the same, since a
-round without would tell that nobody was there. What a vehicle hands up is inside the clipped vector
-or the method is refused.
+and the denominator is public. A round without participants adds its noise as well: one without
+noise would reveal that there were none. All uploads are inside the clipped vector, or the method is
+refused.
 
 Adaptive clipping moves c toward a quantile γ of the norms ‖Δ_k‖, with b_k = 1 where ‖Δ_k‖ ≤ c (not
 clipped), so that c *rises* when too many are clipped:
@@ -35,7 +35,7 @@ from fedwatt.randomness import GRID, SystemNoise, on_grid
 from fedwatt.settings import choice, number
 
 BEYOND = 12.0
-"""Standard deviations that noise stays within; more has a probability of 1e-33."""
+"""Limit of noise in standard deviations; more has a probability of 1e-33."""
 OUTSIDE = (
     "differential privacy covers only what is inside the clipped vector Δ_k, and everything a "
     "method uploads must be inside it or the method is refused"
@@ -49,7 +49,7 @@ class PrivateAverage(ServerRule):
     noise_multiplier: float = number(1.0, "[0, inf)", fixed="chosen with ε")
     """z, the noise's standard deviation over c; 0 is no privacy at all."""
     clip_norm: float = number(
-        1.0, "(0, inf]", fixed="chosen with ε: c bounds what one vehicle may say"
+        1.0, "(0, inf]", fixed="chosen with ε: c bounds the influence of a vehicle"
     )
     """c; with adaptive clipping, where it starts."""
     clipping: str = choice("fixed", "adaptive")
@@ -80,7 +80,7 @@ class PrivateAverage(ServerRule):
         check(self, "count_noise", enough, allowed)
 
     def sampling_fault(self, sampling: str, participation: float) -> str:
-        """Noise is worth what ε says only if vehicles are called as the accountant assumes."""
+        """Refuse a sampling of vehicles that the accountant does not assume."""
         private = self.noise_multiplier > 0 and self.amplified
         if private and sampling != "poisson" and participation < 1:
             return (
@@ -91,7 +91,7 @@ class PrivateAverage(ServerRule):
 
     @property
     def mechanism(self) -> GaussianMechanism:
-        """One Poisson-sampled Gaussian mechanism a round, also where z = 0 and ε is infinite."""
+        """A Poisson-sampled Gaussian mechanism per round, also where z = 0 and ε is infinite."""
         return GaussianMechanism(self.noise_multiplier, self.amplified, self.privacy_delta)
 
     @property
@@ -100,15 +100,15 @@ class PrivateAverage(ServerRule):
         return True
 
     def divisor(self, weight: float, expected: float) -> float:
-        """q·K, whoever was drawn."""
+        """Return q·K."""
         return expected
 
     def sum_fault(self) -> str:
-        """Vehicles clip themselves, and add the noise in shares."""
+        """Refuse adaptive clipping with sums."""
         if self.clipping == "fixed":
             return ""
         return (
-            "adaptive clipping counts on the server whose Δ_k is longer than c, and a secure sum "
+            "adaptive clipping counts on the server which Δ_k are longer than c, and a secure sum "
             "hides them. Use clipping = 'fixed'."
         )
 
@@ -119,23 +119,23 @@ class PrivateAverage(ServerRule):
 
     @property
     def contribution_limit(self) -> float:
-        """c and 12 standard deviations of noise, beyond which nothing lies."""
+        """c plus 12 standard deviations of noise."""
         return self.clip_norm + BEYOND * self.noise_deviation if self.noise_multiplier else 0.0
 
     def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
-        """Δ̃_k, clipped on board."""
+        """Return Δ̃_k."""
         return bounded(delta[None], self.clip_norm)[0]
 
     def state(self, model: Model) -> Rows:
-        """c, where it moves."""
+        """Return c, with adaptive clipping."""
         if self.clipping == "fixed":
             return {}
         return {"clip": torch.tensor(self.clip_norm, dtype=torch.float64)}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """w_t + [Σ Δ̃_k + noise] / (q·K), and the next c."""
+        """Return w_t + [Σ Δ̃_k + noise] / (q·K), and the next c."""
         if replies.uploads:
-            raise SettingError(f"{' and '.join(replies.uploads)} would go up: {OUTSIDE}.")
+            raise SettingError(f"{' and '.join(replies.uploads)} would be uploaded: {OUTSIDE}.")
         expected = replies.participation * replies.population
         norms = replies.deltas.double().norm(dim=-1)
         clip = state["clip"].item() if state else self.clip_norm
@@ -155,11 +155,11 @@ class PrivateAverage(ServerRule):
         return state, moved(weights, total / expected)
 
     def count_deviation(self, expected: float) -> float:
-        """σ_b where `expected` = q·K vehicles are called on average."""
+        """Return σ_b, with `expected` = q·K."""
         return self.count_noise or max(expected / 20, self.noise_multiplier)
 
     def delta_noise(self, expected: float) -> float:
-        """z_Δ, the noise on the sum over c: above z where the count of clipping takes its share.
+        """Return z_Δ, the noise on the sum over c; above z with adaptive clipping.
 
         >>> round(PrivateAverage(clipping="adaptive", count_noise=1.0).delta_noise(6), 4)  # √(4/3)
         1.1547

@@ -4,7 +4,7 @@ Li et al., MLSys 2020: each vehicle minimises F_k(w) + (μ/2)‖w - w_t‖². Th
 gradient rather than to the loss: the same mathematics, cheaper, and exactly nothing at μ = 0.
 
 Adaptive μ (their appendix C.3.3), with f_t = Σ p_k F_k(w_t), each vehicle's loss on a batch of its
-own windows at the model that it received:
+windows at the broadcast model:
 
     f_t ≥ f_{t-1}    μ ← min(μ_max, μ + s),   falls = 0
     f_t < f_{t-1}    falls += 1;   after `patience` of them μ ← max(0, μ - s), falls = 0
@@ -29,12 +29,12 @@ from fedwatt.tables import PULL, Column
 
 
 def pull(gradient: Tensor, weights: Tensor, anchor: Tensor, strength: float | Tensor) -> Tensor:
-    """g + μ (w - w_t), all [..., D]; `strength` is a number or [..., 1]."""
+    """Return g + μ (w - w_t), all [..., D]; `strength` is a number or [..., 1]."""
     return gradient + strength * (weights - anchor)
 
 
 def pull_accumulation(steps: Tensor, learning_rate: float, mu: Tensor) -> Tensor:
-    """‖a_k‖₁ = (1 - (1 - η μ_k)^H_k) / (η μ_k) of H_k = `steps` with pulls μ_k, float64.
+    """Return ‖a_k‖₁ = (1 - (1 - η μ_k)^H_k) / (η μ_k) of H_k = `steps`, float64.
 
     >>> mu = torch.tensor([0.1, 0.0], dtype=torch.float64)
     >>> [round(a, 10) for a in pull_accumulation(torch.tensor([11, 11]), 0.15, mu).tolist()]
@@ -51,49 +51,52 @@ class Proximal(LocalRule):
     mu: float = number(0.01, "[0, inf)", "(0 is FedAvg)", tuned=Range(1e-3, 1.0))
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """g + μ (w - w_t)."""
+        """Return g + μ (w - w_t)."""
         return pull(gradient, weights, anchor, self.mu)
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
-        """Later gradients count in full, earlier ones have been pulled back."""
+        """Return ‖a_k‖₁ with the pull μ."""
         mu = torch.tensor(self.mu, dtype=torch.float64)
         return pull_accumulation(start.steps, start.learning_rate, mu)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedPull(LocalRule):
-    """A pull of each vehicle's own strength: `begin` sets it, as "pull" [P] of the plan."""
+    """A pull whose strength per vehicle, "pull" [P] of the plan, is set by `begin`."""
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """g + μ_k (w - w_t)."""
+        """Return g + μ_k (w - w_t)."""
         return pull(gradient, weights, anchor, plan["pull"][:, None].to(gradient.dtype))
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
-        """Return FedProx's accumulated weight of the gradients, with each vehicle's own μ."""
+        """Return ‖a_k‖₁ with the pulls μ_k."""
         return pull_accumulation(start.steps, start.learning_rate, plan["pull"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class BroadcastPull(PlannedPull):
-    """The vehicle's part: it is pulled as hard as the server says, and tells its loss."""
+    """The local rule of adaptive μ: a pull of the server's strength, and an upload of the loss."""
 
     loss_batch: int = number(128, "[1, inf]", "window")
-    """Windows of F_k(w_t); a vehicle with fewer uses all it has."""
+    """Windows of F_k(w_t); a vehicle with fewer uses all of them."""
 
     records: ClassVar[tuple[Column, ...]] = (PULL,)
 
     def uploads(self, model: Model) -> Rows:
-        """F_k(w_t)."""
+        """Declare F_k(w_t)."""
         return {"loss_before": torch.zeros((), dtype=torch.float64)}
 
     def server_half(self) -> type[object]:
-        """Return the server that sets μ."""
+        """Return the server rule that sets μ."""
         return AdaptiveMu
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """μ_t [P] and F_k(w_t) [P]."""
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Plan μ_t [P] and F_k(w_t) [P]."""
         before = [self._loss(start, row) for row in range(len(start.anchor))]
-        return memory, {"pull": start.broadcast["mu"].flatten(), "loss_before": torch.stack(before)}
+        return client_state, {
+            "pull": start.broadcast["mu"].flatten(),
+            "loss_before": torch.stack(before),
+        }
 
     def _loss(self, start: Start, row: int) -> Tensor:
         batch = start.probe_batch(row, self.loss_batch, "loss batch")
@@ -103,11 +106,9 @@ class BroadcastPull(PlannedPull):
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveMu(ServerRule):
-    """The server's part: averaging, and μ."""
+    """The server rule of adaptive μ: averaging, and the next μ."""
 
-    mu_start: float = number(
-        0.0, "[0, inf)", fixed="0 for vehicles that are alike, as the authors have it"
-    )
+    mu_start: float = number(0.0, "[0, inf)", fixed="0 for similar vehicles, as in the paper")
     mu_step: float = number(0.1, "[0, inf)", tuned=Range(0.01, 0.3))
     """s; 0 is FedProx with μ = `mu_start`."""
     mu_max: float = number(1.0, "[0, inf)", fixed="the authors' value")
@@ -124,16 +125,16 @@ class AdaptiveMu(ServerRule):
         check(self, "mu_start", self.mu_start <= self.mu_max, "in [0, mu_max]")
 
     def state(self, model: Model) -> Rows:
-        """μ, f_{t-1} and the falls in a row; the first loss falls from infinity and is not one."""
+        """Return μ, f_{t-1} = ∞ and -1 consecutive falls: the first fall does not count."""
         values = {"mu": self.mu_start, "loss": inf, "falls": -1.0}
         return {name: torch.tensor([v], dtype=torch.float64) for name, v in values.items()}
 
     def broadcast(self, state: Rows) -> Rows:
-        """μ, [1]."""
+        """Return μ, [1]."""
         return {"mu": state["mu"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """Return the mean displacement, and μ for the next round."""
+        """Return the mean model, and μ for the next round."""
         loss = replies.mean("loss_before")
         fell = loss < state["loss"]
         falls = torch.where(fell, state["falls"] + 1, 0.0)

@@ -11,7 +11,7 @@ and vehicle k is pulled toward w_t with strength μ_k = λ_t · r(I_k) (`eq:prox
 
 A monotone slice has TV = A, so I_k is 0 but for ε_A when all slices are monotone: T is A/(A + ε_A)
 over 2ℓ for all of them, which differs only where an A is not far above ε_A. That is the usual case
-at the paper's radius ℓ = 0.01: see docs/methods.md before reading much into it.
+at the paper's radius ℓ = 0.01 (docs/methods.md).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,10 +34,10 @@ from fedwatt.threads import spread
 def loss_slices(
     model: Model, loss: Loss, weights: Tensor, directions: Tensor, offsets: Tensor, batch: Batch
 ) -> Tensor:
-    """φ [M, m+1]: mean loss on `batch` at `weights` [D] + s·d, for directions d [M, D].
+    """Return φ [M, m+1], the mean loss on `batch` at `weights` [D] + s·d for directions d [M, D].
 
     Float64 whatever the training precision: in float32 the steps of a slice drown in rounding,
-    which looks like roughness.
+    which would appear as roughness.
     """
     windows = batch.windows.double()
     labels = batch.labels.double()
@@ -53,7 +53,7 @@ def unit(directions: Tensor) -> Tensor:
 def roughness_index(
     slices: Tensor, radius: float, *, epsilon_a: float = 1e-8, epsilon_t: float = 1e-8
 ) -> Tensor:
-    """I of `slices` [..., M, m+1], shape [...].
+    """Return the index I [...] of `slices` [..., M, m+1].
 
     >>> straight = torch.tensor([[0.0, 1.0, 2.0], [3.0, 2.0, 1.0]])
     >>> well = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 2.0]])
@@ -72,8 +72,8 @@ def roughness_index(
 
 
 TOGETHER: Final = 32
-"""Vehicles that a GPU follows at once. One takes some 25 MB there, most of it for windows in which
-units switch, and 100 million operations: 32 keep a large GPU busy and leave room on a small one."""
+"""Vehicles that a GPU probes at once. Each takes some 25 MB, most of it for windows in which units
+switch, and 100 million operations: 32 occupy a large GPU and fit on a small one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class Slicing:
     batch: Callable[[int], Batch]
     """A vehicle's row → its windows."""
     measure: Callable[[Tensor], Tensor]
-    """φ [..., M, m+1] → what is found of each vehicle, [..., N]."""
+    """φ [..., M, m+1] → statistics of each vehicle, [..., N]."""
 
 
 def measured(start: Start, rows: Sequence[int], slicing: Slicing) -> Tensor:
@@ -109,7 +109,7 @@ def measured(start: Start, rows: Sequence[int], slicing: Slicing) -> Tensor:
 
 
 def _alike(start: Start, rows: Sequence[int]) -> Iterable[list[int]]:
-    """Places in `rows` of the vehicles that begin at one model and share their directions."""
+    """Group places in `rows`: vehicles of a group share origin and directions."""
     if start.begins_at is not None or not start.runs:
         return ([place] for place in range(len(rows)))
     of_run: dict[int, list[int]] = {}
@@ -124,7 +124,7 @@ def side_by_side(
     """Return the statistics of each of `rows`, which share a model and lines; one core each."""
 
     def follow(row: int) -> Tensor:
-        # Drawn here: all batches at once would take more memory, and one core's time.
+        # Drawn here: drawing all batches first would take more memory and a single core.
         batch = slicing.batch(row)
         slices = loss_slices(start.model, start.loss, weights, lines, slicing.offsets, batch)
         return slicing.measure(slices)
@@ -137,7 +137,7 @@ def together(
 ) -> list[Tensor]:
     """Return the statistics as `side_by_side`, on a GPU: up to `TOGETHER` vehicles per batch.
 
-    They are all of one run, so that no bit depends on what else is in the stack.
+    They belong to one run, so that no bit depends on other runs in the stack.
     """
     weights, lines, statistics = weights.double(), lines.double(), list[Tensor]()
     for first in range(0, len(rows), TOGETHER):
@@ -153,7 +153,7 @@ def together(
 
 @dataclass(frozen=True, kw_only=True)
 class Probing(PlannedPull):
-    """A pull by an index that vehicles probe now and then."""
+    """A pull by an index that vehicles probe every R rounds."""
 
     probe_every: int = number(5, "[1, inf]", "round")
     """R, rounds."""
@@ -163,9 +163,9 @@ class Probing(PlannedPull):
     last_probe: ClassVar[str] = ""
     """Name of the round of the last probe in the client state; -1: never."""
 
-    def due(self, memory: Rows, start: Start) -> Tensor:
-        """Return which vehicles probe, [P]; one without an index does in any case."""
-        last = memory[self.last_probe]
+    def due(self, client_state: Rows, start: Start) -> Tensor:
+        """Return which vehicles probe, [P]; one without an index always does."""
+        last = client_state[self.last_probe]
         if self.probe_schedule == "global" and start.round % self.probe_every == 0:
             return torch.ones_like(last, dtype=torch.bool)
         old = start.round - last >= self.probe_every
@@ -185,9 +185,11 @@ class RoughnessProximal(Probing):
     directions: int = number(10, "[2, inf]", ": one has no spread")  # M
     points: int = number(100, "[2, inf]", ": fewer are always monotone")
     """m; each slice has m + 1 points."""
-    radius: float = number(0.01, "(0, inf)", fixed="what roughness is measured at")  # ℓ
+    radius: float = number(
+        0.01, "(0, inf)", fixed="the distance at which roughness is measured"
+    )  # ℓ
     probe_batch: int = number(128, "[1, inf]", "window")
-    """B_probe, windows; a vehicle with fewer uses all it has."""
+    """B_probe, windows; a vehicle with fewer uses all of them."""
     response: str = choice("saturating", "clipped")
     """r(I): "saturating" is I/(I + τ_I), "clipped" is clip(I, I_min, I_max)."""
     tau_i: float = number(0.1, "(0, inf)", tuned=Range(0.01, 0.3))
@@ -205,25 +207,25 @@ class RoughnessProximal(Probing):
         check(self, "i_min", self.i_min <= self.i_max, f"in [0, i_max={self.i_max}] and finite")
 
     def respond(self, index: Tensor) -> Tensor:
-        """r(I), element by element (`eq:ri_response`)."""
+        """Return r(I), element by element (`eq:ri_response`)."""
         if self.response == "clipped":
             return index.clamp(self.i_min, self.i_max)
         return index / (index + self.tau_i)
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """Return the last index and the round it was probed in; -1: never."""
         return {"roughness": torch.tensor(0.0).double(), "probed_in": torch.tensor(-1)}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
-        due = self.due(memory, start)
+        due = self.due(client_state, start)
         rows = due.nonzero().flatten().tolist()
-        index = memory["roughness"].clone()
+        index = client_state["roughness"].clone()
         if rows:
             index[rows] = measured(start, rows, self._slicing(start))
         strength = scheduled(self.lam, self.lam_schedule, start.round) * self.respond(index)
-        last = memory["probed_in"].masked_fill(due, start.round)
-        next_state = memory | {"roughness": index, "probed_in": last}
+        last = client_state["probed_in"].masked_fill(due, start.round)
+        next_state = client_state | {"roughness": index, "probed_in": last}
         return next_state, {"probed": due, "roughness": index, "pull": strength}
 
     def _slicing(self, start: Start) -> Slicing:

@@ -9,15 +9,15 @@ One local step of any method, for vehicle k after h steps of round t:
     w_{h+1} = w_h - η_t · u_h
 
 A rule is a frozen dataclass of hyperparameters that overrides what it changes. Its functions are
-pure: what a vehicle remembers goes in and comes out. Tensors carry the stack of vehicles as their
-first axis, P; a vehicle on the road is a stack of one.
+pure: client state goes in and comes out. The first axis of tensors is the stack of vehicles, P; a
+deployed vehicle is a stack of one.
 
 The hooks of a step (`prediction`, `penalty`, `explore`, `gradient`, `direction`) take a number of
-the rule as it is or as a column [P, 1], for a stack whose rows differ in it, and decide nothing by
-its value.
-They are the only place of a rule's mathematics: C for a processor is generated from `gradient` and
-`direction` (engine/kernels/trace.py), and a GPU replays them. A hook that works on single weights,
-as those of all rules here do, is fast everywhere; one that does not (a norm, say) runs in torch.
+the rule as it is or as a column [P, 1], for a stack whose rows differ in it, and do not branch on
+its value. They are the only place of a rule's mathematics: C for a processor is generated from
+`gradient` and `direction` (engine/kernels/trace.py), and a GPU replays them. A hook that works on
+single weights, as those of all rules here do, is fast everywhere; any other (with a norm, for
+example) runs in torch.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class OwnTraining:
-    """Steps that a rule takes on a model of the vehicle's own, which stays in the vehicle."""
+    """Steps on a model that stays in its vehicle."""
 
     rules: "tuple[LocalRule, ...]"
     plans: tuple[Rows, ...]
@@ -55,7 +55,7 @@ class OwnTraining:
     """Where each vehicle's steps begin, [P, D]."""
     learning_rate: float
     steps: Tensor
-    """How many each takes, [P], on the round's batches from the first on; 0: it does not move."""
+    """Number of steps of each vehicle, [P], on the round's first batches."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class Origin:
     weights: Tensor
     """[P, D]"""
     plan: Rows
-    """What the rule's own plan is to know of it."""
+    """Entries for the rule's plan."""
     taken: Tensor
-    """How many of its H_k steps a vehicle took to get there, [P]; at least one is left."""
+    """How many of its H_k steps each vehicle has taken already, [P]; at least one is left."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Everything that the vehicles of a stack hold when round `round` (t, from 0) starts."""
+    """The inputs of a stack of vehicles at the start of round `round` (t, from 0)."""
 
     round: int
     vehicles: tuple[str, ...]
@@ -82,9 +82,9 @@ class Start:
     anchor: Tensor
     """The broadcast model w_t of each vehicle, [P, D]."""
     broadcast: Rows
-    """What the server sent besides the model, each [P, ...]."""
+    """The rest of the server's message, each [P, ...]."""
     steps: Tensor
-    """H_k, the local steps each vehicle is going to take from its origin, [P]."""
+    """H_k, the local steps of each vehicle from its origin, [P]."""
     relative_size: Tensor
     """ω_k = K n_k / n, the vehicle's windows over the mean of all vehicles', [P], float64."""
     speed: Tensor
@@ -92,26 +92,25 @@ class Start:
     model: Model
     loss: Loss
     probe_batch: Callable[[int, int, str], Batch]
-    """(vehicle's row, size, purpose) → its probe windows of this round, at most `size` of them;
-    each purpose has draws of its own, so that rules put together stay independent."""
+    """(vehicle's row, size, purpose) → at most `size` of its windows, drawn for this round and
+    purpose; draws of different purposes are independent."""
     fixed_batch: Callable[[int, int, str], Batch]
-    """The same, but the same windows in every round."""
+    """As `probe_batch`, with the same windows in every round."""
     probe_directions: Callable[[int, int], Tensor]
     """(vehicle's row, M) → standard normal directions [M, D], float64, the same for all vehicles
-    of a round: common random numbers take the noise of the draw out of the comparison."""
+    of a round, so that their comparison has no noise of the draw."""
     train: Callable[[OwnTraining], Tensor]
-    """How far the vehicles move in steps of their own, [P, D]; who has no windows does not move."""
+    """Train a model that stays in its vehicle; return the displacements [P, D]."""
     runs: Sequence[int] = ()
-    """The run of each vehicle, [P]: those of one are sent the same model; empty: not known."""
+    """The run of each vehicle, [P]; empty: not known."""
     fastest: float = 1.0
     """Speed of the fastest class of computers in the fleet."""
     accumulation: Tensor | None = None
-    """‖a_k‖₁ [P], float64: how much gradient the steps added up to; known when they are done."""
+    """‖a_k‖₁ [P], float64, the sum of the gradients' weights; only in `finish`."""
     path: Tensor | None = None
-    """How long the steps were together, Σ_h η ‖u_h‖ [P], float64, for rules that measure it; known
-    when they are done."""
+    """Length of the path, Σ_h η ‖u_h‖ [P], float64, for rules that measure it; only in `finish`."""
     begins_at: Tensor | None = None
-    """What a rule's `origin` has put in place of w_t, [P, D]; None: nothing."""
+    """The weights of a rule's `origin`, [P, D]; None: w_t."""
 
     @property
     def origin(self) -> Tensor:
@@ -133,34 +132,34 @@ class StepLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRule(Tunable):
-    """A rule that changes nothing; mechanisms override what they need."""
+    """Base of local rules, which changes nothing; a mechanism overrides what it needs."""
 
     begin_timed_as: ClassVar[str] = "training"
-    """What the time of `begin` is booked under."""
+    """Section of the timing table for `begin`."""
     step_timed_as: ClassVar[str] = "training"
-    """What the time of `direction` is booked under."""
+    """Section of the timing table for `direction`."""
     measures_path: ClassVar[bool] = False
-    """Whether `finish` needs the length of the path, `Start.path`; that costs a norm a step."""
+    """Whether `finish` needs `Start.path`, which costs a norm per step."""
     looks_back: ClassVar[bool] = False
-    """Whether `direction` needs the weights before the last step; where a class overrides it and
-    does not say, it does."""
+    """Whether `direction` needs the weights before the last step; true by default for a class that
+    overrides it."""
     shapes_loss: ClassVar[bool] = False
-    """Whether `prediction` or `penalty` is overridden; where a class does not say, it is seen."""
+    """Whether `prediction` or `penalty` is overridden; found out by default."""
     chooses_prediction: ClassVar[bool] = False
-    """Whether `prediction` puts another in its place; such rules go before those that change it."""
+    """Whether `prediction` replaces the model's; such rules come first."""
     acts_last: ClassVar[bool] = False
-    """Whether `direction` must see what all other rules have made of the gradient."""
+    """Whether `direction` must come after those of all other rules."""
     linear: ClassVar[bool] = True
     """Whether steps stay linear in the gradients, as FedNova's normalisation needs."""
     derived: ClassVar[tuple[str, ...]] = ()
-    """Names of cached properties that hold numbers worked out from the hyperparameters."""
+    """Names of cached properties with numbers derived from the hyperparameters."""
     simulated_only: ClassVar[str] = ""
-    """What the rule simulates, if it has no place on a real fleet."""
+    """The simulated condition of a rule that a deployed fleet refuses; empty: none."""
     records: ClassVar[tuple[Column, ...]] = ()
-    """Entries of the plan, of shape [P], that become columns of the table of clients."""
+    """Columns of the table of clients; the plan has an entry [P] for each."""
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """Let what a class overrides count, also where it forgets to declare it."""
+        """Declare what a class overrides, where it does not declare it itself."""
         super().__init_subclass__(**more)
         if "direction" in vars(cls) and "looks_back" not in vars(cls):
             cls.looks_back = True
@@ -172,21 +171,19 @@ class LocalRule(Tunable):
         """Return the model as this rule needs it; it may gain tensors at the end of its layout."""
         return model
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """Return a vehicle's client state before its first round, without the vehicle axis."""
         return {}
 
     def uploads(self, model: Model) -> Rows:
-        """Return a template of what `finish` hands up besides Δ_k, without the vehicle axis.
+        """Return a template of the uploads besides Δ_k, without the vehicle axis.
 
         The names do not depend on the model. Numbers of float32 have the precision of training.
         """
         return {}
 
     def server_half(self) -> type[object] | None:
-        """Return the server rule without which this rule means nothing; None if there is no such
-        rule.
-        """
+        """Return the server rule that this rule needs; None if any will do."""
         return None
 
     def conflict(self, other: "LocalRule") -> str:
@@ -195,24 +192,23 @@ class LocalRule(Tunable):
 
     @property
     def divides_by_accumulation(self) -> str:
-        """Name of the part that divides by ‖a_k‖₁ and so needs a closed form of it; empty if
-        none.
-        """
+        """Name of the part that divides by ‖a_k‖₁ and so needs its closed form; empty: none."""
         return ""
 
-    def origin(self, memory: Rows, start: Start) -> Origin | None:
+    def origin(self, client_state: Rows, start: Start) -> Origin | None:
         """Return the start of the steps, before any rule's `begin`; None for the broadcast model.
 
         Of the rules of a method only one may have such a place.
         """
         return None
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Once a round: (memory afterwards, what this round's steps need).
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Begin a round: return (client state, plan).
 
-        The second part is the rule's plan; what is in `records` goes into the table of clients.
+        The plan has what this round's steps need; entries named in `records` go into the table of
+        clients.
         """
-        return memory, {}
+        return client_state, {}
 
     def shapes(self, plan: Rows) -> bool:
         """Return whether `prediction` or `penalty` changes anything for the vehicles of `plan`.
@@ -224,22 +220,20 @@ class LocalRule(Tunable):
     def prediction(
         self, prediction: Tensor, model: Model, parts: Parts, windows: Tensor, plan: Rows
     ) -> Tensor:
-        """Return the prediction that is trained on the labels, [P, batch]; by default the
-        model's.
-        """
+        """Return the prediction for the loss, [P, batch]; by default the model's."""
         return prediction
 
     def penalty(
         self, representation: Tensor, model: Model, windows: Tensor, anchor: Tensor, plan: Rows
     ) -> Tensor | float:
-        """Return added to the loss of each window, [P, batch]; `representation` is [P, batch,
-        width].
+        """Return what is added to the loss of each window, [P, batch].
+
+        `representation` is [P, batch, width].
         """
         return 0.0
 
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """Return the gradient [P, D] of a step at `weights` [P, D]; by default the loss's own
-        there.
+        """Return the gradient [P, D] of a step at `weights` [P, D]; by default the loss's there.
 
         `loss` may be asked for its gradient or value at any points, as often as needed, all on this
         step's batch. The pulls and preconditioners of other rules then act at `weights`. Steps are
@@ -249,8 +243,7 @@ class LocalRule(Tunable):
         return loss.gradient(weights)
 
     def shift(self, plan: Rows) -> Tensor | None:
-        """Return the offset [P, D] at which all gradients of the round are taken; None for no
-        offset.
+        """Return the offset [P, D] at which all gradients of a round are taken; None: none.
 
         Training then runs from w_t plus the shift, so other rules must look at weights only beside
         w_t or earlier weights, as those here do.
@@ -258,7 +251,7 @@ class LocalRule(Tunable):
         return None
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """Return the gradient [P, D] as this rule wants it, at `weights` [P, D]."""
+        """Return the gradient [P, D] as changed by this rule, at `weights` [P, D]."""
         return gradient
 
     def direction(
@@ -271,31 +264,33 @@ class LocalRule(Tunable):
         """Return the update Δ_k [P, D] that a vehicle uploads; by default the trained one."""
         return deltas
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """After the last step, with Δ_k [P, D]: (memory afterwards, what is handed up besides Δ_k).
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
+        """Finish a round with Δ_k [P, D]: return (client state, uploads besides Δ_k).
 
-        Both count only if the reply does: a vehicle whose reply was lost forgets this round. By
-        default what is in the plan by the name of an upload is handed up.
+        Both count only if the update does: a lost update leaves the client state of before. By
+        default the entries of the plan with the names of uploads are uploaded.
         """
-        return memory, {name: plan[name] for name in self.uploads(start.model) if name in plan}
+        return client_state, {
+            name: plan[name] for name in self.uploads(start.model) if name in plan
+        }
 
     @property
     def personalised(self) -> bool:
-        """Return whether vehicles drive with models of their own by this rule: with
-        `vehicle_model`'s.
-        """
+        """Return whether vehicles use personalised models, those of `vehicle_model`."""
         return type(self).vehicle_model is not LocalRule.vehicle_model
 
-    def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
-        """Return the model [P, D] that each vehicle would drive with if it heard the server now.
+    def vehicle_model(self, client_state: Rows, start: Start) -> Tensor:
+        """Return the model [P, D] that each vehicle would use after this round.
 
-        `start` is what a vehicle would know at the start of the next round, w_{t+1} included. It is
-        asked for every vehicle, also for those that never took part.
+        `start` is that of the next round, with w_{t+1}. Vehicles that never participated are
+        included.
         """
         return start.anchor
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor | None:
-        """‖a_k‖₁ [P], how much gradient a vehicle's steps add up to (FedNova); None: H_k."""
+        """Return ‖a_k‖₁ [P], the sum of the gradients' weights (FedNova); None: H_k."""
         return None
 
 
@@ -305,7 +300,7 @@ def explores(rule: LocalRule) -> bool:
 
 
 def gradients_at_origin(start: Start, size: int, purpose: str) -> Tensor:
-    """∇F_k(w_t) [P, D], each over at most `size` windows drawn for `purpose`."""
+    """Return ∇F_k(w_t) [P, D], each over at most `size` windows drawn for `purpose`."""
     gradients = []
     for row, weights in enumerate(start.origin):
         batch = start.probe_batch(row, size, purpose)
@@ -317,7 +312,7 @@ def gradients_at_origin(start: Start, size: int, purpose: str) -> Tensor:
 
 
 def mean_losses(start: Start, weights: Tensor, size: int, purpose: str) -> Tensor:
-    """F_k [P] of `weights` [P, D], float64, over at most `size` windows, the same in all rounds."""
+    """Return F_k [P] of `weights` [P, D], float64, over at most `size` fixed windows."""
     losses = []
     for row, row_weights in enumerate(weights):
         batch = start.fixed_batch(row, size, purpose)
@@ -337,10 +332,7 @@ def lifted(rule: AnyRule, numbers: Mapping[str, Tensor]) -> AnyRule:
 
 
 def numbers(rule: LocalRule) -> dict[str, float | Tensor]:
-    """All numbers that a rule holds, some of which may be columns [P, 1] already.
-
-    These are fields, derived ones, and whatever else was put into it: a hook reads them alike.
-    """
+    """Return all numbers of a rule, fields and derived ones; some may be columns [P, 1]."""
     values = {name: getattr(rule, name) for name in rule.derived} | vars(rule)
     return {name: value for name, value in sorted(values.items()) if _is_number(value)}
 
@@ -351,14 +343,12 @@ def _is_number(value: object) -> bool:
 
 
 def composition(rules: Sequence[LocalRule]) -> tuple[Hashable, ...]:
-    """Return what rows of one stack must share: everything their rules hold but the numbers."""
+    """Return the key that rules of one stack share: their attributes except numbers."""
     return tuple(tuple(_common(rule)) for rule in rules)
 
 
 def _common(rule: LocalRule) -> Iterator[Any]:
-    """Yield a rule's class, the names of its numbers, and names and values of what else it
-    holds.
-    """
+    """Yield a rule's class, the names of its numbers, and all other attributes."""
     yield type(rule)
     yield from numbers(rule)
     for name, value in sorted(vars(rule).items()):
@@ -368,23 +358,23 @@ def _common(rule: LocalRule) -> Iterator[Any]:
 
 
 class _Itself:
-    """Stands for an object whose equals may be read in other ways, such as a tensor or a list."""
+    """A key that equals only keys of the same object, for attributes such as tensors or lists."""
 
     def __init__(self, identified: object) -> None:
-        self.thing = identified
+        self.identified = identified
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and self.thing is other.thing
+        return isinstance(other, _Itself) and self.identified is other.identified
 
     def __hash__(self) -> int:
-        return id(self.thing)
+        return id(self.identified)
 
 
 SCHEDULES: Final = ("constant", "inverse-sqrt")
 
 
 def scheduled(start: float, schedule: str, round: int) -> float:
-    """Value in round t (from 0): `start`, or `start`/√(t+1), the paper's diminishing schedule.
+    """Return the value in round t (from 0): `start`, or `start`/√(t+1), the paper's schedule.
 
     >>> scheduled(0.05, "inverse-sqrt", 3)
     0.025

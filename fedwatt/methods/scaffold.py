@@ -1,10 +1,10 @@
-"""SCAFFOLD: control variates that take the vehicles' disagreement out of their local steps.
+"""SCAFFOLD: control variates that correct local steps for the drift of each vehicle.
 
-Karimireddy et al., ICML 2020. The server keeps a control c, vehicle k its own c_k, both 0 at first:
+Karimireddy et al., ICML 2020. The server has a control c, vehicle k a control c_k, both 0 at first:
 
     local      w ← w - η_t (g - c_k + c)
     option II  c_k⁺ = c_k - c + (w_t - w_k) / (H_k η_t)       the mean of its gradients; default
-    option I   c_k⁺ = the gradient at w_t of a batch of its own
+    option I   c_k⁺ = the vehicle's gradient at w_t on one batch
     server     w_{t+1} = w_t + η_g Σ p_k Δ_k,    c ← c + Σ_k q_k (c_k⁺ - c_k)
 
 with p_k = n_k/n_t, q_k = n_k/n (weighted by windows) or p_k = 1/|S_t|, q_k = 1/K (uniform, the
@@ -27,23 +27,23 @@ from fedwatt.settings import choice, number
 
 @dataclass(frozen=True, kw_only=True)
 class ControlVariates(LocalRule):
-    """The vehicle's part."""
+    """SCAFFOLD's local rule."""
 
     option: int = choice(1, 2, default=2)
-    """How c_k is renewed: 1 by one more gradient, 2 from the steps taken."""
+    """The update of c_k: 1 by another gradient, 2 from the steps taken."""
     control_batch: int = number(1024, "[1, inf]", "window")
-    """Windows of option 1's gradient; a vehicle with fewer uses all it has."""
+    """Windows of option 1's gradient; a vehicle with fewer uses all of them."""
 
-    def memory(self, model: Model) -> Rows:
-        """c_k = 0."""
+    def client_state(self, model: Model) -> Rows:
+        """Return c_k = 0."""
         return {"control": torch.zeros(model.layout.size)}
 
     def uploads(self, model: Model) -> Rows:
-        """c_k⁺ - c_k."""
+        """Declare c_k⁺ - c_k."""
         return {"control_change": torch.zeros(model.layout.size)}
 
     def server_half(self) -> type[object]:
-        """SCAFFOLD's server, which keeps c."""
+        """Return SCAFFOLD's server rule."""
         return Scaffold
 
     @property
@@ -51,35 +51,37 @@ class ControlVariates(LocalRule):
         """Option 2, which takes the mean of the gradients from the displacement."""
         return "SCAFFOLD's option 2" if self.option == 2 else ""
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """b_k = c - c_k, the same in every step of the round."""
-        vehicle_control = memory["control"].to(start.anchor.dtype)
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Plan b_k = c - c_k, the correction of every step of the round."""
+        vehicle_control = client_state["control"].to(start.anchor.dtype)
         plan = {
-            "own_control": vehicle_control,
+            "control": vehicle_control,
             "correction": start.broadcast["server_control"] - vehicle_control,
         }
         if self.option == 1:
             plan["fresh_control"] = gradients_at_origin(start, self.control_batch, "control batch")
-        return memory, plan
+        return client_state, plan
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """g + (c - c_k)."""
+        """Return g + (c - c_k)."""
         return gradient + plan["correction"]
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """c_k⁺, and its change for the server."""
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
+        """Store c_k⁺ and upload its change."""
         if self.option == 1:
             fresh = plan["fresh_control"]
         else:
             added = start.steps if start.accumulation is None else start.accumulation
             taken = start.learning_rate * added.to(deltas.dtype)
             fresh = -plan["correction"] - deltas / taken[:, None]
-        return {"control": fresh}, {"control_change": fresh - plan["own_control"]}
+        return {"control": fresh}, {"control_change": fresh - plan["control"]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scaffold(ServerRule):
-    """The server's part."""
+    """SCAFFOLD's server rule."""
 
     server_learning_rate: float = number(
         1.0, "(0, inf)", fixed="1, as the authors recommend"
@@ -97,11 +99,11 @@ class Scaffold(ServerRule):
         return self.weighting == "uniform"
 
     def state(self, model: Model) -> Rows:
-        """c = 0."""
+        """Return c = 0."""
         return {"control": torch.zeros(model.layout.size, dtype=torch.float64)}
 
     def broadcast(self, state: Rows) -> Rows:
-        """c, as large as the model."""
+        """Return c [D]."""
         return {"server_control": state["control"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:

@@ -32,20 +32,19 @@ class Replies:
     population: int
     """K, all vehicles of the federation."""
     population_windows: float
-    """n, the training windows of all of them."""
+    """n, training windows of all vehicles."""
     rng: np.random.Generator | SystemNoise
-    """The server's own random numbers of this round, for rules that add noise."""
+    """The server's random numbers of this round, for rules that add noise."""
     uploads: Rows = field(default_factory=dict)
-    """What the local rules handed up besides Δ_k, each [R, ...]."""
+    """Uploads of the local rules besides Δ_k, each [R, ...]."""
     participation: float = 1.0
-    """C, the share of vehicles called in a round, or the probability with which each one is."""
+    """C, the share of vehicles called in a round, or the probability of each."""
     filled: float = 1.0
-    """Share of a buffer's places that hold these replies; an empty place counts as Δ = 0. A round
-    has no places to leave empty."""
+    """Share of a buffer's places that are filled; an empty place counts as Δ = 0. 1 in rounds."""
     noised: bool = False
-    """Whether vehicles have added the round's noise themselves, to a sum that these stand for."""
+    """Whether vehicles have added the noise to the sum of which these are the mean."""
     steps: Tensor | None = None
-    """H_k, [R], where it is known."""
+    """H_k, [R]; None: not known."""
 
     @property
     def shares(self) -> Tensor:
@@ -53,7 +52,7 @@ class Replies:
         return self.windows / self.windows.sum()
 
     def mean(self, upload: str) -> Tensor:
-        """Σ p_k x_k of what is handed up as one number x_k a vehicle, [1], float64."""
+        """Return Σ p_k x_k [1] of an upload that is one number x_k per vehicle, float64."""
         return (self.shares * self.uploads[upload].double()).sum().reshape(1)
 
 
@@ -62,45 +61,41 @@ class GaussianMechanism:
     """The noise that a round adds for differential privacy, as an accountant needs it."""
 
     noise_multiplier: float
-    """z, the noise's standard deviation over the most that one vehicle can move the sum."""
+    """z, the noise's standard deviation over the largest change of the sum by one vehicle."""
     amplified: bool
-    """Whether ε counts on the sampling of vehicles being secret and Poisson."""
+    """Whether ε assumes secret Poisson sampling of vehicles."""
     delta: float
-    """δ at which ε is stated; 0: K^-1.1."""
+    """δ of the guarantee (ε, δ); 0: K^-1.1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerRule(Tunable, ABC):
-    """Turns replies into the next model; what it keeps between rounds goes in and comes out."""
+    """A rule that turns updates into the next model; its state goes in and comes out."""
 
     normalises: ClassVar[bool] = False
-    """Whether each vehicle's ‖a_k‖₁ is to be handed up as "accumulation"."""
+    """Whether each vehicle uploads ‖a_k‖₁ as "accumulation"."""
     only_deltas: ClassVar[bool] = False
-    """Whether nothing but Δ_k may go up, as differential privacy needs."""
+    """Whether vehicles may upload Δ_k only, as differential privacy needs."""
     acts_alone: ClassVar[bool] = False
-    """Whether a round without any reply still changes the model."""
+    """Whether a round without updates still changes the model."""
     local_half: ClassVar[type[LocalRule] | None] = None
-    """The local rule without which this server means nothing."""
+    """The local rule that this server rule needs; None: any."""
     sum_limits: ClassVar[Mapping[str, float]] = {}
-    """Largest |value| of an upload in a sum, where it is known; else `SecureSettings` tells."""
+    """Largest |value| of uploads in a sum; for others see `SecureSettings.upload_limit`."""
 
     def sampling_fault(self, sampling: str, participation: float) -> str:
-        """Return the reason why vehicles cannot be called in this way (`Training.sampling`); empty
-        if they can.
-        """
+        """Return why vehicles may not be called by this `Training.sampling`; empty if they may."""
         return ""
 
     adds_the_mean: ClassVar[bool] = False
-    """Whether the next model is the last one plus the sum of weighted displacements, divided by
-    `divisor`, and nothing else: a vehicle can then tell from the sum that a model was made of it.
-    """
+    """Whether the next model is the last one plus the sum of weighted updates over `divisor`, so
+    that a vehicle can check a model against the sum."""
     averages: ClassVar[bool] = False
-    """Whether replies count through the mean of their displacements alone, so that a defence may
-    screen them first."""
+    """Whether the rule needs the mean update only, so that a defence may screen updates first."""
 
     @property
     def mechanism(self) -> GaussianMechanism | None:
-        """The mechanism of differential privacy that a round is; None: it is none."""
+        """The mechanism of differential privacy of a round; None: there is none."""
         return None
 
     @property
@@ -110,7 +105,7 @@ class ServerRule(Tunable, ABC):
 
     @property
     def contribution_limit(self) -> float:
-        """Largest |value| of a contribution with a vehicle's share of the noise; 0: not known."""
+        """Largest |value| of a contribution, noise included; 0: not known."""
         return 0.0
 
     @property
@@ -119,28 +114,24 @@ class ServerRule(Tunable, ABC):
         return self.mechanism is not None and self.mechanism.noise_multiplier > 0
 
     stale_reason: ClassVar[str] = ""
-    """Why replies to older models cannot be taken in, in the rule's own words."""
+    """Why updates of older models cannot be aggregated; empty: they can, or see `stale_fault`."""
     adds_up: ClassVar[bool] = False
-    """Whether `update` makes the same model of R replies that all equal `mean_of_sums` as of the
-    replies themselves, which a rule that is linear in its replies does."""
+    """Whether `update` gives the same model for R updates that all equal `mean_of_sums`, as a rule
+    does that is linear in the updates."""
 
     def stale_fault(self) -> str:
-        """Return the reason why replies to older models cannot be taken in (FedBuff); empty if they
-        can.
-        """
+        """Return why updates of older models cannot be aggregated (FedBuff); empty if they can."""
         if self.stale_reason or self.averages or self.normalises:
             return self.stale_reason
         return f"{type(self).__name__} is defined by rounds that all start alike"
 
     def sum_fault(self) -> str:
-        """Return the reason why `update` cannot do with sums over vehicles (secure aggregation);
-        empty if it can.
-        """
+        """Return why `update` needs single updates, not sums (secure aggregation); empty if not."""
         if self.averages or self.adds_up:
             return ""
         return (
-            f"it is not known how to make {type(self).__name__} from sums. Servers that need only "
-            "the mean displacement say so by `averages`, and others that can do by `adds_up`."
+            f"{type(self).__name__} does not declare that it can use sums. Set `averages` if it "
+            "needs the mean displacement only, or else `adds_up`."
         )
 
     @property
@@ -153,25 +144,20 @@ class ServerRule(Tunable, ABC):
         return model.layout.size
 
     def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
-        """Return a vehicle's contribution to the sum in place of Δ_k [D], times its weight;
-        float64.
-        """
+        """Return what replaces Δ_k [D] in the weighted sum, float64."""
         return delta
 
     def mean_of_sums(
         self, model: Model, delta: Tensor, weight: float, uploads: Rows
     ) -> tuple[Tensor, Rows]:
-        """(Δ [D], uploads) that stand for every vehicle's, all float64.
+        """Return (Δ [D], uploads) that replace every vehicle's, float64.
 
-        `delta` and `uploads` are sums over the vehicles of weight times value, and `weight` is the
-        sum of the weights.
+        `delta` and `uploads` are sums of weight times value, and `weight` is the sum of weights.
         """
         return delta / weight, {name: total / weight for name, total in uploads.items()}
 
     def divisor(self, weight: float, expected: float) -> float:
-        """Return the divisor of a sum of displacements, from Σ w_k and the expected number of
-        calls.
-        """
+        """Return the divisor of a sum of updates, from Σ w_k and the expected number of calls."""
         return weight
 
     def state(self, model: Model) -> Rows:
@@ -183,38 +169,38 @@ class ServerRule(Tunable, ABC):
     ) -> Rows:
         """Return the server's state before round 0, shaped as `state`, from w_0 [D].
 
-        `draws(j)` are random numbers for whatever else has to begin somewhere.
+        `draws(j)` is the generator of the j-th additional model.
         """
         return self.state(model)
 
     def broadcast(self, state: Rows) -> Rows:
-        """Return what is broadcast besides the model; entries of `state` may be stacked."""
+        """Return the message besides the model; entries of `state` may be stacked."""
         return {}
 
     @abstractmethod
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """(state, w_{t+1} [D]) from w_t [D] and at least one reply, unless it `acts_alone`."""
+        """Return (state, w_{t+1} [D]) from w_t [D] and the updates of a round."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Average(ServerRule):
-    """The mean displacement, weighted by windows, summed in float64 and cast once."""
+    """FedAvg's server rule: the mean update, weighted by windows, in float64."""
 
     averages: ClassVar[bool] = True
     adds_the_mean: ClassVar[bool] = True
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """w_t + Σ p_k Δ_k."""
+        """Return w_t + Σ p_k Δ_k."""
         return state, moved(weights, mean_delta(replies))
 
 
 def moved(weights: Tensor, step: Tensor) -> Tensor:
-    """w_t plus a float64 step, cast back once."""
+    """Return w_t plus a float64 step, cast back once."""
     return (weights.double() + step).to(weights.dtype)
 
 
 def mean_delta(replies: Replies) -> Tensor:
-    """Σ_k (n_k / n_t) Δ_k [D], float64, by how much of a buffer the replies fill.
+    """Return Σ_k (n_k / n_t) Δ_k [D], float64, times the filled share of a buffer.
 
     >>> import torch
     >>> windows, rng = torch.tensor([1.0, 3.0], dtype=torch.float64), np.random.default_rng(0)
@@ -225,11 +211,11 @@ def mean_delta(replies: Replies) -> Tensor:
 
 
 PIECE: Final = 2**18
-"""Numbers of replies that a core adds up at a time: 2 MB in float64."""
+"""Numbers that a core adds at a time: 2 MB in float64."""
 
 
 def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
-    """Σ_k weights_k · vectors_k, from [R] and [R, D] to [D], float64."""
+    """Return Σ_k weights_k · vectors_k [D], of weights [R] and vectors [R, D], float64."""
     if len(vectors) > 1 and vectors.stride(0) == 0:  # one vector that stands for all
         return weights.sum() * vectors[0].double()
 

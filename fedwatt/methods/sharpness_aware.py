@@ -8,8 +8,8 @@ the gradient where the loss is worst nearby, both gradients on the same batch:
 The norm is that of a vehicle's whole weight vector. Pulls and preconditioners of other rules act at
 w_h, not at the point beside it.
 
-FedLESAM (Fan et al., ICML 2024) takes uphill from the fleet's own path. The server moved downhill
-from the model that vehicle k received last to the one that it receives now, so
+FedLESAM (Fan et al., ICML 2024) takes the uphill direction from the path of the global model. The
+server moved downhill from the model that vehicle k received last to the present one, so
 
     o = ρ (w_k^old - w_t) / ‖w_k^old - w_t‖,      g_h = ∇loss(w_h + o),      o = 0 at the first time
 
@@ -43,7 +43,7 @@ class SharpnessAware(LocalRule):
     linear: ClassVar[bool] = False
 
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """∇loss(w + ρ g/‖g‖), [P, D]."""
+        """Return ∇loss(w + ρ g/‖g‖), [P, D]."""
         gradient = loss.gradient(weights)
         norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True) + SMALLEST_NORM
         return loss.gradient(torch.addcmul(weights, gradient, self.rho_sam / norm))
@@ -67,23 +67,25 @@ class GlobalShift(LocalRule):
             )
         return ""
 
-    def memory(self, model: Model) -> Rows:
-        """Return the model that it was sent last, and whether there was one."""
+    def client_state(self, model: Model) -> Rows:
+        """Return no last broadcast, and that there was none."""
         return {"sent_before": torch.zeros(model.layout.size), "was_there": torch.tensor(False)}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """o [P, D]."""
-        back = memory["sent_before"].to(start.anchor) - start.anchor
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Plan o [P, D]."""
+        back = client_state["sent_before"].to(start.anchor) - start.anchor
         length = back.norm(dim=-1, keepdim=True) + SMALLEST_NORM
-        seen_before = memory["was_there"][:, None]
+        seen_before = client_state["was_there"][:, None]
         shift = torch.where(seen_before, self.rho_lesam * back / length, torch.zeros_like(back))
-        return memory, {"shift": shift}
+        return client_state, {"shift": shift}
 
     def shift(self, plan: Rows) -> Tensor:
-        """o."""
+        """Return o."""
         return plan["shift"]
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """Remember w_t."""
-        seen = torch.ones_like(memory["was_there"])
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
+        """Store w_t."""
+        seen = torch.ones_like(client_state["was_there"])
         return {"sent_before": start.anchor, "was_there": seen}, {}

@@ -140,7 +140,7 @@ class Metric:
     of: Callable[[ErrorSums], float]
     digits: int = 1
     """Decimals that a report shows."""
-    shown: bool = True
+    in_report: bool = True
     """Whether it is a column of the report's table of results."""
     headline: bool = False
     """Whether it is among the few that a terminal has room for."""
@@ -167,14 +167,14 @@ METRICS: Final[dict[str, Metric]] = {
         "",
         "share of windows with |Y| < 5 Wh, which rule MAPE",
         lambda e: e.near_zero_share,
-        shown=False,
+        in_report=False,
     ),
 }
 """Metrics by the name that their columns have, in the order of their columns."""
 
 
 def micro(vehicles: Iterable[ErrorSums]) -> ErrorSums:
-    """Errors of all windows pooled: every window counts the same.
+    """Pool the errors of all windows: every window counts the same.
 
     >>> micro([ErrorSums.of([1.0], [4.0]), ErrorSums.of([4.0], [0.0])]).mae
     3.5
@@ -183,7 +183,7 @@ def micro(vehicles: Iterable[ErrorSums]) -> ErrorSums:
 
 
 def macro_mean(values: Sequence[float]) -> float:
-    """Mean of a vehicle-level metric: every vehicle counts the same.
+    """Return the mean of a vehicle-level metric: every vehicle counts the same.
 
     Vehicles without a value (no windows: NaN) are left out; NaN if none has one.
 
@@ -194,7 +194,7 @@ def macro_mean(values: Sequence[float]) -> float:
 
 
 def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Mean of a vehicle-level metric weighted by n_k, the vehicle's training windows.
+    """Return the mean of a vehicle-level metric weighted by n_k, the vehicle's training windows.
 
     >>> weighted_mean([10.0, 30.0], [3, 1])
     15.0
@@ -208,7 +208,7 @@ NORMAL_95: Final = 1.959964
 
 
 def rmse_margin(vehicles: Sequence[ErrorSums], population: int) -> float:
-    """Half of the 95 % interval of the RMSE of `population` vehicles, from these of them, in Wh.
+    """Return half of the 95 % interval of the RMSE of `population` vehicles from a sample, in Wh.
 
     0 where these are all; NaN where fewer than two of them have windows.
 
@@ -235,7 +235,7 @@ STUDENT_95: Final = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764}
 
 
 def _student_95(freedom: int) -> float:
-    """Student's t for 95 %, by the first terms of its expansion around the normal one.
+    """Return Student's t for 95 % by its expansion around the normal quantile.
 
     >>> round(_student_95(2), 2), round(_student_95(10), 2), round(_student_95(30), 2)
     (4.3, 2.23, 2.04)

@@ -31,7 +31,7 @@ EPSILON_D: Final = 1e-12
 
 
 def mean_drift(drifts: ArrayLike) -> float:
-    """D_mean of a round, `eq:mean_drift`; `drifts` [participants].
+    """Return D_mean of a round, `eq:mean_drift`; `drifts` [participants].
 
     >>> mean_drift([1.0, 3.0])
     2.0
@@ -41,7 +41,7 @@ def mean_drift(drifts: ArrayLike) -> float:
 
 
 def drift_dispersion(drifts: ArrayLike) -> float:
-    """D_cv of a round, `eq:drift_cv`: population standard deviation over mean.
+    """Return D_cv of a round, `eq:drift_cv`: population standard deviation over mean.
 
     >>> round(drift_dispersion([1.0, 3.0]), 9)
     0.5
@@ -64,7 +64,7 @@ LEAST_SPREAD: Final = float(np.log(1.05))
 
 
 def agreement(shares: ArrayLike, lengths: ArrayLike, mean_length: float) -> float:
-    """A_t of weights p_k [R], ‖Δ_k‖ [R] and ‖Σ p_k Δ_k‖; NaN where one reply is all there is.
+    """Return A_t of weights p_k [R], ‖Δ_k‖ [R] and ‖Σ p_k Δ_k‖; NaN for a single reply.
 
     >>> agreement([0.5, 0.5], [1.0, 1.0], 1.0), agreement([0.5, 0.5], [1.0, 1.0], 0.0)
     (1.0, -1.0)
@@ -81,7 +81,8 @@ def agreement(shares: ArrayLike, lengths: ArrayLike, mean_length: float) -> floa
 
 
 def out_of_line(lengths: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(Length over the median, robust z of its logarithm), each [R]; NaN with too few replies.
+    """Return (length over the median, robust z of its logarithm), each [R]; NaN with too few
+    replies.
 
     >>> ratio, z = out_of_line([1.0, 2.0, 2.0, 4.0, 64.0])
     >>> ratio.tolist(), z.round(3).tolist()  # the median absolute deviation is ln 2
@@ -116,7 +117,7 @@ CONSTANT: Final = 1e-12
 
 
 def pearson(first: ArrayLike, second: ArrayLike) -> float:
-    """Linear correlation, [participants] each; pairs with a missing value are left out."""
+    """Return the linear correlation of two [participants]; pairs with NaN are left out."""
     return _correlation(*_pairs(first, second))
 
 
@@ -129,7 +130,7 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks from 1, ties averaged.
+    """Return the ranks from 1, ties averaged.
 
     >>> ranks(np.array([30.0, 10.0, 30.0])).tolist()
     [2.5, 1.0, 2.5]
@@ -175,7 +176,7 @@ def _range(values: NDArray[np.float64]) -> float:
 
 
 def rounds_to_threshold(rounds: Sequence[int], scores: Sequence[float], threshold: float) -> float:
-    """First round whose score is at most `threshold`; infinite if there is none.
+    """Return the first round whose score is at most `threshold`; infinite if there is none.
 
     Rounds that were not evaluated (NaN) are passed over.
 

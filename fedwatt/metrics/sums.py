@@ -7,8 +7,9 @@ total over the vehicles that contributed:
     in_process                          simulated vehicles
     deploy.server.sums.PlaceSums        connected vehicles, by secure aggregation
 
-Updates and errors of connected vehicles are added by `deploy.server.sums.SecureSums` or, without
-secure aggregation, seen one by one and bounded before they are added
+The other sums of a run: updates of vehicles that other processes simulate are `added` share by
+share (`federation.dealing`); updates and errors of connected vehicles are added by
+`deploy.server.sums.SecureSums` or, without secure aggregation, seen one by one and bounded first
 (`deploy.server.plain_backend`).
 
 Under secure aggregation numbers are words that add exactly: fixed point modulo 2^32, 2^48 or 2^64.
@@ -28,6 +29,7 @@ own, which adds up with the rest: the server learns how many were clipped in all
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from math import frexp, inf, ldexp
 from typing import Any, Protocol
 
@@ -88,13 +90,24 @@ def refuse_long(fields: Fields, places: str) -> None:
         )
 
 
-def plainly(fields: Fields, vehicles: int, contributions: Iterable[Contribution]) -> Contribution:
-    """Return the total of contributions in floating point."""
-    total = {name: np.zeros(size) for name, (size, _) in fields.items()}
+def added(contributions: Iterable[Contribution]) -> Contribution:
+    """Return the total of contributions, added in their order in floating point.
+
+    >>> added([{"a": np.array([1.5])}, {"a": np.array([0.25])}])
+    {'a': array([1.75])}
+    """
+    total: dict[str, FloatArray] = {}
     for contribution in contributions:
-        for name in total:
-            total[name] = total[name] + contribution[name]
+        for name, values in contribution.items():
+            total[name] = total[name] + values if name in total else values
     return total
+
+
+def plainly(fields: Fields, vehicles: int, contributions: Iterable[Contribution]) -> Contribution:
+    """Return the total of contributions in floating point; zeros where there is none."""
+    return added(
+        chain([{name: np.zeros(size) for name, (size, _) in fields.items()}], contributions)
+    )
 
 
 def in_process(add_up: AddUp, vehicles: Mapping[str, Any]) -> Executor:
@@ -142,7 +155,7 @@ class VectorLayout:
     def steps(self) -> dict[str, float]:
         """Return the resolution of each field.
 
-        >>> Layout({"weight": (1, 1000.0)}, vehicles=3, bits=32).steps["weight"]  # 2^-19
+        >>> VectorLayout({"weight": (1, 1000.0)}, vehicles=3, bits=32).steps["weight"]  # 2^-19
         1.9073486328125e-06
         """
         limits = {name: limit for name, (_, limit) in self.fields.items()}
@@ -151,7 +164,7 @@ class VectorLayout:
     def encode(self, values: Mapping[str, FloatArray]) -> Words:
         """Return a vehicle's values as words, [length]; refuses values that are not finite.
 
-        >>> layout = Layout({"a": (2, 8.0)}, vehicles=2)
+        >>> layout = VectorLayout({"a": (2, 8.0)}, vehicles=2)
         >>> layout.decode(layout.encode({"a": [1.5, -9]}) + layout.encode({"a": [0.25, 1]}))
         {'a': array([ 1.75, -7.  ]), 'clipped': array([1.])}
         """

@@ -93,7 +93,7 @@ class Stopwatch:
 
 
 def diagnostics_fraction(seconds: Mapping[str, float]) -> float:
-    """R_diag of one round, `eq:diag_fraction`: probe and spectral ratio over all of `PARTS`.
+    """Return R_diag of one round, `eq:diag_fraction`: probe and spectral ratio over all of `PARTS`.
 
     >>> diagnostics_fraction({"training": 3.0, "probe": 1.0, "evaluation": 9.0})
     0.25
@@ -103,7 +103,7 @@ def diagnostics_fraction(seconds: Mapping[str, float]) -> float:
 
 
 def amortised_diagnostics_fraction(rounds: Sequence[Mapping[str, float]]) -> float:
-    """R_diag over many rounds: time of all diagnostics over time of all rounds.
+    """Return R_diag over many rounds: time of all diagnostics over time of all rounds.
 
     With a probe every R rounds this is what a fleet pays; the mean of the rounds' own fractions is
     something else, because rounds with a probe are longer.

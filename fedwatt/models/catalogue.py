@@ -103,7 +103,7 @@ OWN: Final = "own"
 
 
 def get_model(name: str, *, window: int, features: int, hidden: Sequence[int] = ()) -> Model:
-    """Model by its name or by a reference to one's own (`fedwatt.models.catalogue`).
+    """Return a model by its name, or by a reference to a class outside fedwatt.
 
     `hidden` gives the widths (default 64-32 for the MLP, 32 otherwise).
 

@@ -42,7 +42,7 @@ class Kernel:
     """The optional fast paths of a model; each function returns None where it has none."""
 
     def represent(self, model: Any, parts: "Parts", windows: Tensor) -> Tensor | None:
-        """`model.represent`, which autograd can follow back to `parts`."""
+        """Return `model.represent`, differentiable with respect to `parts`."""
         return None
 
     def fill(
@@ -58,7 +58,7 @@ class Kernel:
     def along(
         self, model: Any, weights: Tensor, lines: Tensor, offsets: Tensor, windows: Tensor
     ) -> Tensor | None:
-        """Predictions [M, J, batch] at `weights` [D] + s·`lines` [M, D] for J offsets s."""
+        """Return predictions [M, J, batch] at `weights` [D] + s·`lines` [M, D] for J offsets s."""
         return None
 
     def step(self, model: Any, batch: int, window: int) -> ModelStep | None:
@@ -66,7 +66,7 @@ class Kernel:
         return None
 
     def step_numbers(self, model: Any, batch: int) -> int | None:
-        """About how many numbers a vehicle's step works on: weights, gradient, activations."""
+        """Estimate how many numbers a vehicle's step works on: weights, gradient, activations."""
         return None
 
 

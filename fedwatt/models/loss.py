@@ -19,10 +19,12 @@ class Loss(ABC):
 
     @abstractmethod
     def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Loss of each element."""
+        """Return the loss of each element."""
 
     def slope(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Its derivative with respect to `prediction`: by autograd, unless a loss knows better."""
+        """Return the derivative with respect to `prediction`; by autograd unless a loss overrides
+        it.
+        """
         with torch.enable_grad():
             leaf = prediction.detach().requires_grad_()
             (slope,) = torch.autograd.grad(self(leaf, target).sum(), leaf)
@@ -33,11 +35,11 @@ class Squared(Loss):
     """e² with e = prediction - target; its batch mean is the MSE."""
 
     def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """e²."""
+        """Return e²."""
         return (prediction - target) ** 2
 
     def slope(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """2e."""
+        """Return 2e."""
         return 2 * (prediction - target)
 
 
@@ -45,11 +47,11 @@ class Huber(Loss):
     """e²/2 for |e| <= 1 and |e| - 1/2 beyond, e in units of the label's scale."""
 
     def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Quadratic inside, linear outside."""
+        """Return the Huber loss: quadratic inside, linear outside."""
         return torch.nn.functional.huber_loss(prediction, target, reduction="none", delta=1.0)
 
     def slope(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """e, at most 1 in size."""
+        """Return e, at most 1 in size."""
         return (prediction - target).clamp(-1, 1)
 
 
@@ -60,7 +62,7 @@ LOSSES: Final[dict[str, Loss]] = {"mse": squared, "huber": huber}
 
 
 def get_loss(name: str) -> Loss:
-    """Loss by its name in a configuration."""
+    """Return the loss by its name in a configuration."""
     if name not in LOSSES:
         raise SettingError(unknown("loss", name, LOSSES))
     return LOSSES[name]

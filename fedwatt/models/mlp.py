@@ -67,7 +67,7 @@ class MLP(LinearHead):
         return f"hidden{len(self.hidden)}.weight"
 
     def initial(self, rng: np.random.Generator) -> Tensor:
-        """U(-1/√fan_in, 1/√fan_in) for weights and biases, PyTorch's default for Linear."""
+        """Draw U(-1/√fan_in, 1/√fan_in) for weights and biases, PyTorch's default for Linear."""
         bounds = {}
         for name in self.layout.shapes:
             layer = name.partition(".")[0]
@@ -75,7 +75,7 @@ class MLP(LinearHead):
         return uniform(rng, self.layout, bounds)
 
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
-        """Last hidden activation, after its ReLU."""
+        """Return the last hidden activation, after its ReLU."""
         x = windows.flatten(-2)
         for i in range(len(self.hidden)):
             x = torch.relu(affine(parts, f"hidden{i + 1}", x))
@@ -93,7 +93,7 @@ class ReluStack:
     """An MLP, and how its weights lie in a module."""
 
     model: MLP
-    own: Layout
+    module_layout: Layout
     """The module's."""
     linears: tuple[str, ...]
     """Names of the module's Linear layers, from input to output."""
@@ -102,7 +102,7 @@ class ReluStack:
         """Return the module's weights [..., D] in the MLP's order: torch's matrices are [out,
         in].
         """
-        parts = self.own.split(weights)
+        parts = self.module_layout.split(weights)
         pieces = []
         for name in self.linears:
             pieces += [parts[f"{name}.weight"].mT.flatten(-2), parts[f"{name}.bias"]]
@@ -115,7 +115,7 @@ class ReluStack:
         for layer, name in zip(self.model.layers, self.linears, strict=True):
             pieces[f"{name}.weight"] = parts[f"{layer}.weight"].mT.flatten(-2)
             pieces[f"{name}.bias"] = parts[f"{layer}.bias"]
-        return torch.cat([pieces[name] for name in self.own.shapes], dim=-1)
+        return torch.cat([pieces[name] for name in self.module_layout.shapes], dim=-1)
 
 
 def recognised(module: nn.Module, layout: Layout, window: int, features: int) -> ReluStack | None:
@@ -137,7 +137,7 @@ def recognised(module: nn.Module, layout: Layout, window: int, features: int) ->
 
 
 def _linears(module: nn.Module) -> list[str] | None:
-    """Names of the Linear layers that a module goes through; None if it does anything else."""
+    """Return the names of a chain of Linear and ReLU layers; None for any other module."""
     try:
         graph = fx.symbolic_trace(module).graph
     except Exception:  # whatever the code of somebody else raises when it is not given tensors
@@ -157,7 +157,9 @@ def _linears(module: nn.Module) -> list[str] | None:
 
 
 def _kind(node: fx.Node, module: nn.Module) -> Any:
-    """nn.Linear, nn.ReLU, None for what moves no number, or anything else."""
+    """Return nn.Linear, nn.ReLU, None for layers that change nothing, or the class of any other
+    layer.
+    """
     if node.op in ("placeholder", "output"):
         return None
     if node.op == "call_module":
@@ -177,10 +179,10 @@ def _agrees(stack: ReluStack, module: nn.Module) -> bool:
     """
     drawn = torch.Generator().manual_seed(0)
     shape = (5, stack.model.window, stack.model.features)
-    weights = torch.randn(stack.own.size, generator=drawn, dtype=torch.float64) / 8
+    weights = torch.randn(stack.module_layout.size, generator=drawn, dtype=torch.float64) / 8
     windows = torch.randn(shape, generator=drawn, dtype=torch.float64)
     try:
-        outputs = torch.func.functional_call(module, stack.own.split(weights), (windows,))
+        outputs = torch.func.functional_call(module, stack.module_layout.split(weights), (windows,))
     except RuntimeError:
         return False
     same = stack.model.predict(stack.to_mlp(weights), windows)
@@ -189,8 +191,8 @@ def _agrees(stack: ReluStack, module: nn.Module) -> bool:
 
 
 def permuted(rows: Sequence[dict[str, Tensor]], stack: ReluStack) -> tuple[dict[str, Tensor], ...]:
-    """Plans of rules with whatever has a number for every weight in the MLP's order."""
-    size = stack.own.size
+    """Return rules' plans with every [.., D] entry in the MLP's order of weights."""
+    size = stack.module_layout.size
     return tuple(
         {n: stack.to_mlp(v) if v.dim() > 1 and v.shape[-1] == size else v for n, v in plan.items()}
         for plan in rows

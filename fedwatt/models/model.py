@@ -75,7 +75,7 @@ class Model(ABC):
 
     @abstractmethod
     def initial(self, rng: np.random.Generator) -> Tensor:
-        """Fresh weights [D], float64."""
+        """Draw initial weights [D], float64."""
 
     def input_fault(self, window: int, features: int) -> str:
         """Return the reason why it cannot read windows [window, features]; empty if it can, or does
@@ -95,19 +95,20 @@ class Model(ABC):
 
     @abstractmethod
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
-        """Input of the last layer, [..., batch, width]."""
+        """Return the input of the last layer, [..., batch, width]."""
 
     @abstractmethod
     def head(self, parts: Parts, representation: Tensor) -> Tensor:
-        """Last layer: [..., batch, width] to [..., batch]."""
+        """Apply the last layer: [..., batch, width] to [..., batch]."""
 
     def representation(self, parts: Parts, windows: Tensor) -> Tensor:
-        """`represent`, by a kernel where there is one for this class."""
+        """Return `represent`, computed by a kernel where this class has one."""
         representation = kernel_for(self).represent(self, parts, windows)
         return self.represent(parts, windows) if representation is None else representation
 
     def prefixes(self) -> "tuple[Model, ...]":
-        """For each block from input to output, the model that ends after it; the last is this one.
+        """Return, for each block from input to output, the model that ends after it; the last is
+        this one.
 
         Each begins with the tensors of the one before it and ends with an output layer of its own,
         "output.weight" [width, 1] and "output.bias" [1]. Empty: the model does not tell its blocks.
@@ -115,14 +116,14 @@ class Model(ABC):
         return ()
 
     def predict(self, weights: Tensor, windows: Tensor) -> Tensor:
-        """Predictions [..., batch] of `weights` [..., D], scaled as the labels are."""
+        """Return the predictions [..., batch] of `weights` [..., D], scaled as the labels are."""
         parts = self.layout.split(weights)
         return self.head(parts, self.representation(parts, windows))
 
     def gradient(
         self, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
     ) -> Tensor:
-        """Gradient [..., D] of each vehicle's loss Σ_b share_b · loss_b.
+        """Return the gradient [..., D] of each vehicle's loss Σ_b share_b · loss_b.
 
         `labels` and `share` are [..., batch]. A batch mean has share 1/B on every window; a short
         batch has share 0 where it is padded.
@@ -146,7 +147,7 @@ class Model(ABC):
     def autograd_gradient(
         self, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
     ) -> Tensor:
-        """`gradient`, by autograd from the model's definition."""
+        """Return `gradient` by autograd from the model's definition."""
 
         def total(parts: Parts) -> Tensor:
             prediction = self.head(parts, self.representation(parts, windows))
@@ -155,7 +156,7 @@ class Model(ABC):
         return self.gradient_of(total, weights)
 
     def fill(self, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss) -> Fill:
-        """`gradient` for many steps on the same memory: see `Kernel.fill`."""
+        """Compute `gradient` for many steps in the same buffers (see `Kernel.fill`)."""
         filled = kernel_for(self).fill(self, weights, windows, gradient, loss)
         if filled is not None:
             return filled
@@ -166,14 +167,16 @@ class Model(ABC):
         return fill
 
     def step_numbers(self, batch: int) -> int:
-        """About how many numbers a vehicle's step works on.
+        """Estimate how many numbers a vehicle's step works on.
 
         As many vehicles are trained side by side as keep theirs in a processor core's cache.
         """
         return kernel_for(self).step_numbers(self, batch) or 3 * self.layout.size
 
     def gradient_of(self, total: Callable[[Parts], Tensor], weights: Tensor) -> Tensor:
-        """Gradient [..., D] of `total`, the sum of all vehicles' losses, at `weights` [..., D]."""
+        """Return the gradient [..., D] of `total`, the sum of all vehicles' losses, at `weights`
+        [..., D].
+        """
         parts = {
             name: part.detach().requires_grad_()
             for name, part in self.layout.split(weights).items()
@@ -191,7 +194,8 @@ class Model(ABC):
     def along(
         self, weights: Tensor, directions: Tensor, offsets: Tensor, windows: Tensor
     ) -> Tensor:
-        """Predictions [..., J, batch] of one vehicle at `weights` + s·direction for J offsets s.
+        """Return the predictions [..., J, batch] of one vehicle at `weights` + s·direction for J
+        offsets s.
 
         `weights` are [D], `directions` [..., D], `windows` [batch, window, features]. Some points
         at a time: all at once would hold J models and their activations in memory.
@@ -218,17 +222,17 @@ class LinearHead(Model):
         return OUTPUT
 
     def head(self, parts: Parts, representation: Tensor) -> Tensor:
-        """Linear output, scalar."""
+        """Apply the linear output layer, [..., batch]."""
         return affine(parts, "output", representation).squeeze(-1)
 
 
 def affine(parts: Parts, layer: str, x: Tensor) -> Tensor:
-    """x[..., batch, in] @ W[..., in, out] + b[..., 1, out]."""
+    """Return x[..., batch, in] @ W[..., in, out] + b[..., 1, out]."""
     return x @ parts[f"{layer}.weight"] + parts[f"{layer}.bias"].unsqueeze(-2)
 
 
 def uniform(rng: np.random.Generator, layout: Layout, bounds: Mapping[str, float]) -> Tensor:
-    """Weights [D] drawn from U(-bound, bound), one bound for each tensor of the layout."""
+    """Draw weights [D] from U(-bound, bound), one bound for each tensor of the layout."""
     drawn = [
         rng.uniform(-bounds[name], bounds[name], size=shape).ravel()
         for name, shape in layout.shapes.items()

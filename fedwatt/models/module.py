@@ -117,7 +117,7 @@ class ModuleModel(Model):
         return self._call(parts, windows).unsqueeze(-1)
 
     def head(self, parts: Parts, representation: Tensor) -> Tensor:
-        """Nothing left to do."""
+        """Return the prediction: a wrapped module has no separate head."""
         return representation.squeeze(-1)
 
     def _copy(self) -> nn.Module:
@@ -133,16 +133,16 @@ class ModuleModel(Model):
     def _call(self, parts: Parts, windows: Tensor) -> Tensor:
         module = self._copy()
 
-        def one(own: Mapping[str, Tensor], x: Tensor) -> Tensor:
-            out: Tensor = functional_call(module, dict(own), (x,))
+        def predict_one(parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+            out: Tensor = functional_call(module, dict(parameters), (x,))
             return out.reshape(len(x))
 
         lead = windows.shape[:-3]
         if not lead:
-            return one(parts, windows)
+            return predict_one(parts, windows)
         stacked = {n: p.reshape(-1, *self.layout.shapes[n]) for n, p in parts.items()}
         try:
-            out: Tensor = vmap(one)(stacked, windows.reshape(-1, *windows.shape[-3:]))
+            out: Tensor = vmap(predict_one)(stacked, windows.reshape(-1, *windows.shape[-3:]))
         except RuntimeError as error:
             if "random operation" not in str(error):
                 raise

@@ -31,7 +31,7 @@ class Recurrent(LinearHead):
         check(self, "hidden", self.hidden >= 1, "at least 1")
 
     def prefixes(self) -> tuple[Model, ...]:
-        """One block."""
+        """Return this model: it is a single block."""
         return (self,)
 
     @cached_property
@@ -50,7 +50,7 @@ class Recurrent(LinearHead):
         )
 
     def input_fault(self, window: int, features: int) -> str:
-        """Windows may have any length."""
+        """Return no error: windows may have any length."""
         return "" if self.features == features else f"it was made for {self.features} features"
 
     @property
@@ -59,33 +59,35 @@ class Recurrent(LinearHead):
         return "recurrent.weight"
 
     def initial(self, rng: np.random.Generator) -> Tensor:
-        """U(-1/√hidden, 1/√hidden) everywhere, PyTorch's default."""
+        """Draw U(-1/√hidden, 1/√hidden) everywhere, PyTorch's default."""
         return uniform(
             rng, self.layout, dict.fromkeys(self.layout.shapes, float(self.hidden) ** -0.5)
         )
 
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
-        """Hidden state after the last second, [..., batch, hidden]."""
+        """Return the hidden state after the last second, [..., batch, hidden]."""
         # One product for all seconds: the inputs do not depend on the state.
         seconds = windows.shape[-2]
         inputs = affine(parts, "input", windows.flatten(-3, -2))
         inputs = inputs.view(*inputs.shape[:-2], -1, seconds, inputs.shape[-1])
         weight = parts["recurrent.weight"]
         bias = parts["recurrent.bias"].unsqueeze(-2)
-        state = self.rest(inputs)
+        state = self.initial_state(inputs)
         for now in inputs.unbind(-2):
             state = self.advance(state, now, state[0] @ weight + bias)
         return state[0]
 
     @abstractmethod
-    def rest(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """State before the first second: zeros [..., batch, hidden], the hidden state first."""
+    def initial_state(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return the state before the first second: zeros [..., batch, hidden], the hidden state
+        first.
+        """
 
     @abstractmethod
     def advance(
         self, state: tuple[Tensor, ...], inputs: Tensor, recurrent: Tensor
     ) -> tuple[Tensor, ...]:
-        """State one second later, from the two gate sums [..., batch, gates·hidden]."""
+        """Return the state one second later, from the two gate sums [..., batch, gates·hidden]."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,8 @@ class GRU(Recurrent):
 
     gates: ClassVar[int] = 3
 
-    def rest(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """h = 0."""
+    def initial_state(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return h = 0."""
         return (inputs.new_zeros((*inputs.shape[:-2], self.hidden)),)
 
     def advance(
@@ -115,15 +117,15 @@ class LSTM(Recurrent):
 
     gates: ClassVar[int] = 4
 
-    def rest(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """h = c = 0."""
+    def initial_state(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return h = c = 0."""
         zeros = inputs.new_zeros((*inputs.shape[:-2], self.hidden))
         return zeros, zeros
 
     def advance(
         self, state: tuple[Tensor, ...], inputs: Tensor, recurrent: Tensor
     ) -> tuple[Tensor, ...]:
-        """Input, forget, cell and output gates, in torch's order."""
+        """Apply input, forget, cell and output gates, in torch's order."""
         _, c = state
         i, f, g, o = (inputs + recurrent).chunk(4, dim=-1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)

@@ -6,7 +6,6 @@ other; with secure aggregation, if it adds its update in one and nothing in the 
 methods and runs add up as Rényi differential privacy at the integer orders 2 to 255.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.errors import SettingError, check, optional
+from fedwatt.errors import SettingError, optional
 
 if TYPE_CHECKING:  # torch is not needed to account
     from fedwatt.federation import Training
@@ -25,31 +24,6 @@ if TYPE_CHECKING:  # torch is not needed to account
 
 ORDERS: Final = tuple(range(2, 256))
 """Of Rényi; fractional ones help only where ε is too large to mean anything."""
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """A number of rounds with the same noise multiplier z (0: none) and sampling probability q."""
-
-    noise_multiplier: float
-    probability: float
-    count: int
-
-
-def composed_epsilon(rounds: Iterable[Rounds], delta: float) -> float:
-    """Return ε at δ of all these rounds together; infinite if some had no noise.
-
-    >>> round(composed_epsilon([Rounds(1.0, 0.01, 600), Rounds(1.0, 0.01, 400)], 1e-5), 4)
-    2.1078
-    """
-    spent = [part for part in rounds if part.count and part.probability]
-    if not spent:
-        return 0.0
-    if any(part.noise_multiplier == 0 for part in spent):
-        return inf
-    total = sum(part.count * _one_round(part.noise_multiplier, part.probability) for part in spent)
-    epsilon, _ = _library().rdp.compute_epsilon(ORDERS, total, delta)
-    return float(epsilon)
 
 
 @lru_cache(maxsize=256)
@@ -80,14 +54,8 @@ class Budget:
     noise_multiplier: float  # z
     probability: float  # q; 1 where sampling is not counted on
     delta: float  # δ
-    sensitivity: float = 1.0
-    """By how many clip norms one vehicle can move a round's sum. 1, unless a round stands or falls
-    with single vehicles: where it needs m replies to count, one more or less moves it by m."""
     repeated: int = 0
     """Rounds that were done twice, because a server was killed after it had shown their models."""
-
-    def __post_init__(self) -> None:
-        check(self, "sensitivity", self.sensitivity >= 1, "at least 1")
 
     def epsilon(self, rounds: int) -> float:
         """Return ε after `rounds` rounds and those that were repeated; infinite without noise.
@@ -95,9 +63,14 @@ class Budget:
         >>> round(Budget(1.0, 0.01, 1e-5).epsilon(1000), 4)
         2.1078
         """
-        noise = self.noise_multiplier / self.sensitivity
-        spent = Rounds(noise, self.probability, rounds + self.repeated)
-        return composed_epsilon([spent], self.delta)
+        count = rounds + self.repeated
+        if not count or not self.probability:
+            return 0.0
+        if self.noise_multiplier == 0:
+            return inf
+        total = count * _one_round(self.noise_multiplier, self.probability)
+        epsilon, _ = _library().rdp.compute_epsilon(ORDERS, total, self.delta)
+        return float(epsilon)
 
     @property
     def seen_by_server(self) -> "Budget":

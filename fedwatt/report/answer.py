@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwatt.report.baselines import (
+    ELEVATION_STAGE,
     PERSONALISED_STAGE,
     SHARED_STAGE,
     best_validated,
@@ -13,7 +14,6 @@ from fedwatt.report.baselines import (
     gain_sentence,
     method_stages,
 )
-from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Predicted, RunTables, where
 from fedwatt.report.statistics import (
     Comparison,
@@ -22,9 +22,10 @@ from fedwatt.report.statistics import (
     diverged,
     final_error,
     rounds_of,
+    unequal_rounds,
 )
 from fedwatt.report.style import name_of
-from fedwatt.report.table import amount, shown
+from fedwatt.report.table import amount, cell_text
 
 CAVEAT = (
     "This compares the settings below, on this fleet and this split. A method that takes smaller "
@@ -34,6 +35,8 @@ CAVEAT = (
 MATTERS = 2.0
 """Per cent of error below which a headline names no winner: half or twice a learning rate makes as
 much."""
+PARTS = {ELEVATION_STAGE: "elevation", PERSONALISED_STAGE: "personalisation"}
+"""Stage of a method → the part of the model that it adds."""
 UNEQUAL_STEPS = 0.1
 """Share by which the drift of a first round must differ for steps to count as unequal."""
 
@@ -74,13 +77,12 @@ def answer(run: RunTables) -> Answer:
     if not comparison and parts_clause:
         clauses = clauses[:1]
     headline = "; ".join(clauses)
-    first, *others = (*method_sentences, "")
     return Answer(
         headline,
-        (*parts, first),
+        (*parts, *method_sentences[:1]),
         comparison,
         CAVEAT if comparison else "",
-        (*(sentence for sentence in others if sentence), *details),
+        (*method_sentences[1:], *details),
     )
 
 
@@ -92,18 +94,25 @@ def _parts(run: RunTables) -> tuple[str, tuple[str, ...]]:
     sentences = (gain_sentence(gain, run.target),) if gain else ()
     if method is None:
         return clause, sentences
-    stages = method_stages(run, method)
-    if SHARED_STAGE not in stages or PERSONALISED_STAGE not in stages:
+    # Only the first method is trained without elevation, too.
+    stages = method_stages(run, run.methods[0]) | method_stages(run, method)
+    parts = [name for stage, name in PARTS.items() if stage in stages]
+    if SHARED_STAGE not in stages or not parts:
         return clause, sentences
     first = stages[SHARED_STAGE]
-    last = stages[PERSONALISED_STAGE]
-    verb = "lowers" if last < first else "raises"
-    ends = f"{shown(first, run.target.digits())} to {amount(run.target, last)}"
-    clause = f"Personalisation {verb} the error from {ends}"
-    story = (
-        f"{name_of(method)}'s shared model has an error of {amount(run.target, first)}, fine-tuned "
-        f"in each vehicle {amount(run.target, last)} (RMSE per window, mean over vehicles)."
-    )
+    last = stages[PERSONALISED_STAGE if PERSONALISED_STAGE in stages else ELEVATION_STAGE]
+    verb = "lower" if last < first else "raise"
+    ends = f"{cell_text(first, run.target.digits())} to {amount(run.target, last)}"
+    plural = "" if len(parts) > 1 else "s"
+    clause = f"{' and '.join(parts).capitalize()} {verb}{plural} the error from {ends}"
+    steps = [
+        f"{name_of(run.methods[0])}'s shared model has an error of {amount(run.target, first)}"
+    ]
+    if ELEVATION_STAGE in stages:
+        steps.append(f"with learned elevation {amount(run.target, stages[ELEVATION_STAGE])}")
+    if PERSONALISED_STAGE in stages:
+        steps.append(f"fine-tuned in each vehicle {amount(run.target, last)}")
+    story = f"{', '.join(steps)} (RMSE per window, mean over vehicles)."
     return clause, (story, *sentences)
 
 
@@ -173,7 +182,7 @@ def _method_clause(comparison: Comparison, rounds: dict[str, int]) -> str:
     if not comparison.difference.above_noise or abs(comparison.percent) < MATTERS:
         return f"{reference} and {method} tie"
     word = "lower" if comparison.difference.mean < 0 else "higher"
-    return f"{method} has {shown(abs(comparison.percent))} % {word} error than {reference}"
+    return f"{method} has {cell_text(abs(comparison.percent))} % {word} error than {reference}"
 
 
 def _one_rate(run: RunTables, comparison: Comparison) -> str:
@@ -208,7 +217,7 @@ def _sentences(
     error = errors[comparison.method]
     base = errors[comparison.reference]
     word = "below" if change.mean < 0 else "above"
-    size = f"{amount(target, abs(change.mean), 2)} ({shown(abs(comparison.percent))} %)"
+    size = f"{amount(target, abs(change.mean), 2)} ({cell_text(abs(comparison.percent))} %)"
     if change.seeds < 2:
         verdict = "one seed cannot tell a difference from noise: run with three or more"
     elif change.copies:
@@ -224,7 +233,7 @@ def _sentences(
             if abs(comparison.percent) < MATTERS:
                 verdict += f", but under {MATTERS:g} %, which half or twice a learning rate makes"
         low, high = (("+" if end > 0 else "") for end in (change.low, change.high))
-        low += shown(change.low, target.digits(2))
+        low += cell_text(change.low, target.digits(2))
         high += amount(target, change.high, 2)
         verdict = (
             f"95 % interval {low} to {high} over {change.seeds} paired seeds{several}: {verdict}"

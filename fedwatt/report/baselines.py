@@ -11,7 +11,7 @@ from math import nan
 import numpy as np
 
 from fedwatt.evaluation import REFERENCES
-from fedwatt.evaluation.baselines import LOCAL_ONLY
+from fedwatt.evaluation.baselines import LOCAL_ONLY, WITHOUT_ELEVATION
 from fedwatt.report.load import Predicted, RunTables, where
 from fedwatt.report.statistics import (
     PERSONALISED,
@@ -24,7 +24,7 @@ from fedwatt.report.statistics import (
     vehicle_rmse,
 )
 from fedwatt.report.style import name_of
-from fedwatt.report.table import Cell, ReportTable, TableColumn, amount, shown
+from fedwatt.report.table import Cell, ReportTable, TableColumn, amount, cell_text
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def best_alone(baselines: dict[str, dict[str, float]]) -> str:
     """Return the local-only baseline: the one chosen on validation, else the lowest test error."""
     if LOCAL_ONLY in baselines:
         return LOCAL_ONLY
-    own = {name: rmse for name, rmse in baselines.items() if REFERENCES[name].alone}
-    return min(own, key=lambda name: float(np.mean(list(own[name].values()))))
+    alone = {name: rmse for name, rmse in baselines.items() if REFERENCES[name].alone}
+    return min(alone, key=lambda name: float(np.mean(list(alone[name].values()))))
 
 
 def gains(run: RunTables) -> list[Gain]:
@@ -126,8 +126,8 @@ def federating(run: RunTables) -> Gain | None:
 
 def _validation_rmse(run: RunTables, method: str) -> float:
     """Return the validation error of a method's final shared model."""
-    kept = estimate(final(run, method, "final_validation_rmse"))
-    return kept.mean if kept.seeds else estimate(final(run, method, "validation_rmse")).mean
+    errors = final(run, method, "final_validation_rmse")
+    return estimate(errors or final(run, method, "validation_rmse")).mean
 
 
 def gain_headline(gain: Gain) -> str:
@@ -135,7 +135,7 @@ def gain_headline(gain: Gain) -> str:
     if not gain.saved.above_noise:
         return "No significant gain over local-only models"
     word = "lower" if gain.saved.mean > 0 else "higher"
-    return f"Federating gives {shown(abs(gain.percent))} % {word} error than local-only models"
+    return f"Federating gives {cell_text(abs(gain.percent))} % {word} error than local-only models"
 
 
 def gain_sentence(gain: Gain, target: Predicted) -> str:
@@ -151,7 +151,7 @@ def gain_sentence(gain: Gain, target: Predicted) -> str:
     if gain.saved.copies:
         interval = "the same for every vehicle"
     elif gain.saved.seeds > 1:
-        ends = f"{shown(low, target.digits())} to {amount(target, high)}"
+        ends = f"{cell_text(low, target.digits())} to {amount(target, high)}"
         interval = f"95 % interval {ends} over {gain.saved.seeds} vehicles"
     chosen = REFERENCES[gain.reference].title
     if gain.reference == LOCAL_ONLY:
@@ -173,8 +173,9 @@ def baselines_table(run: RunTables) -> ReportTable:
     for name, rmse in baselines.items():
         level = float(np.mean(list(rmse.values())))
         base = baselines[best]
-        saved = estimate([base[v] - rmse[v] for v in rmse]) if name != best else nan
-        better: Cell = sum(rmse[v] < base[v] for v in rmse) if name != best else "–"
+        shared = [vehicle for vehicle in rmse if vehicle in base]
+        saved = estimate([base[v] - rmse[v] for v in shared]) if name != best else nan
+        better: Cell = sum(rmse[v] < base[v] for v in shared) if name != best else "–"
         rows.append((REFERENCES[name].title, level, saved, better))
     rows += [(gain.name, gain.federated, gain.saved, gain.better) for gain in gains(run)]
     count = len(baselines[best]) if baselines else 0
@@ -207,6 +208,7 @@ def _about_elevation(run: RunTables) -> str:
 
 
 SHARED_STAGE = "shared model"
+ELEVATION_STAGE = "with elevation"
 PERSONALISED_STAGE = "with personalisation"
 
 
@@ -235,19 +237,28 @@ def baseline_stages(run: RunTables) -> list[Stage]:
 def federated_stages(run: RunTables) -> list[Stage]:
     """Return the stages that federated models of the run went through, the final one last."""
     by_method = {method: method_stages(run, method) for method in run.methods}
-    names = (SHARED_STAGE, PERSONALISED_STAGE)
+    names = (SHARED_STAGE, ELEVATION_STAGE, PERSONALISED_STAGE)
     errors = {
-        name: {method: own[name] for method, own in by_method.items() if name in own}
+        name: {method: stages[name] for method, stages in by_method.items() if name in stages}
         for name in names
     }
     return [Stage(name, by_method) for name, by_method in errors.items() if by_method]
 
 
 def method_stages(run: RunTables, method: str) -> dict[str, float]:
-    """Map each stage of a method to its error; the last is that of the final model."""
-    errors = {SHARED_STAGE: model_errors(run, method, final_model(run, method))}
+    """Map each stage of a method to its error; the last is that of the final model.
+
+    Only the first method of a run is trained without elevation, too.
+    """
+    level = baseline_rmse(run).get(WITHOUT_ELEVATION, {})
+    by_seed = {ELEVATION_STAGE if level else SHARED_STAGE: final_model(run, method)}
     if vehicle_model(run, method) == PERSONALISED:
-        errors[PERSONALISED_STAGE] = model_errors(run, method, PERSONALISED)
-    return {
-        stage: estimate(list(by_seed.values())).mean for stage, by_seed in errors.items() if by_seed
-    }
+        by_seed[PERSONALISED_STAGE] = PERSONALISED
+    stages = {SHARED_STAGE: float(np.mean(list(level.values())))} if level else {}
+    if method != run.methods[0]:
+        stages = {}
+    for stage, model in by_seed.items():
+        errors = model_errors(run, method, model)
+        if errors:
+            stages[stage] = estimate(list(errors.values())).mean
+    return stages

@@ -45,10 +45,10 @@ class LivePage:
         try:
             with (self.run / FILE).open("rb") as log:
                 log.seek(start)
-                found = log.read()
+                text = log.read()
         except FileNotFoundError:
             return b""
-        return found[: found.rfind(b"\n") + 1]
+        return text[: text.rfind(b"\n") + 1]
 
     def answer(self, path: str, query: Mapping[str, str]) -> Response | None:
         """Return the reply to one of three addresses."""

@@ -1,10 +1,10 @@
-"""Run folders read back: their tables as columns, and where they came from."""
+"""Run folders read back: their tables as columns, and facts about fleet, run and machine."""
 
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log10
+from math import log10, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ class RunTables:
     @property
     def rates(self) -> dict[str, float]:
         """η₀ of the methods whose configuration is at hand, by label."""
-        found: dict[str, float] = {}
+        rates: dict[str, float] = {}
         for origin in self.origins:
             table = parse_toml(origin.config)
             common = table.get("training", {}).get("learning_rate")
@@ -102,8 +102,8 @@ class RunTables:
                 label = str(method.get("label", method.get("name")))
                 learning_rate = method.get("learning_rate", common)
                 names = {label, f"{label} ({origin.name})"} & origin.methods
-                found |= {name: learning_rate for name in names if learning_rate is not None}
-        return found
+                rates |= {name: learning_rate for name in names if learning_rate is not None}
+        return rates
 
     @property
     def unit(self) -> str:
@@ -114,8 +114,7 @@ class RunTables:
     def same_data(self) -> bool:
         """Did all origins train and test on the same windows of the same fleet?"""
         hashes = [origin.environment.get("hashes", {}) for origin in self.origins]
-        seen = [(own.get("splits"), own.get("data")) for own in hashes]
-        return all(own == seen[0] for own in seen)
+        return len({(each.get("splits"), each.get("data")) for each in hashes}) == 1
 
 
 def load_run(folder: str | Path) -> RunTables:
@@ -158,13 +157,15 @@ def load_runs(folders: Sequence[Path]) -> RunTables:
     origins = []
     parts: dict[str, list[Columns]] = {table: [] for table in TABLES if table != REFERENCES}
     for name, run in zip(names, runs, strict=True):
-        for table, own in parts.items():
-            own.append(_relabel(getattr(run, table), name, ambiguous))
+        for table, columns in parts.items():
+            columns.append(_relabel(getattr(run, table), name, ambiguous))
         methods = frozenset(parts["rounds"][-1]["method"])
         (origin,) = run.origins
         origins.append(replace(origin, name=name, methods=methods))
     _refuse_other_targets(origins)
-    return RunTables(tuple(origins), **{table: _stacked(own) for table, own in parts.items()})
+    return RunTables(
+        tuple(origins), **{table: _stacked(columns) for table, columns in parts.items()}
+    )
 
 
 def where(columns: Columns, **values: object) -> Columns:
@@ -197,13 +198,14 @@ def _read_text(path: Path) -> str:
 def _refuse_other_targets(origins: Sequence[RunOrigin]) -> None:
     """Raise unless all errors are of one target, in one unit."""
     first = origins[0]
-    for other in origins[1:]:
-        one = first.target
-        two = other.target
-        if (one.name, one.unit) != (two.name, two.unit):
+    expected = first.target
+    for origin in origins[1:]:
+        target = origin.target
+        if (target.name, target.unit) != (expected.name, expected.unit):
             raise RunError(
-                f"Run {first.name} predicts {one.name} in {one.unit}, run {other.name} {two.name} "
-                f"in {two.unit}: their errors do not belong on one page. Report them separately."
+                f"Run {first.name} predicts {expected.name} in {expected.unit}, run {origin.name} "
+                f"{target.name} in {target.unit}: their errors do not belong on one page. Report "
+                "them separately."
             )
 
 
@@ -222,3 +224,74 @@ def _stacked(parts: Sequence[Columns]) -> Columns:
     padded = list(zip(parts, unknown, strict=True))
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: np.concatenate([part.get(name, nan) for part, nan in padded]) for name in names}
+
+
+Facts = list[tuple[str, str]]
+
+
+def fleet_facts(origin: RunOrigin) -> Facts:
+    """Return the fleet in figures, as environment.json describes it."""
+    fleet = origin.environment.get("fleet", {})
+    windows = fleet.get("windows", {})
+    facts = [("Source", str(fleet.get("source", "not recorded")))]
+    if "vehicles" in fleet:
+        held_out = fleet.get("held_out") or []
+        without = f", {len(held_out)} of them held out of training" if held_out else ""
+        facts.append(("Vehicles", f"{fleet['vehicles']:,}{without}"))
+    sample = fleet.get("reckoned_from")
+    form = "about {:,}, estimated from " + f"{sample} vehicles" if sample else "{:,}"
+    facts += [(f"Windows, {split}", form.format(count)) for split, count in windows.items()]
+    target = origin.target
+    facts.append(("A window predicts", f"{target.meaning}, in {target.unit} ({target.name})"))
+    if target.grain:
+        facts.append(("Coarseness", coarseness(target)))
+    facts.append(("Labels", labels(fleet.get("labels", "not recorded"))))
+    if "features" in fleet:
+        facts.append(("Features", ", ".join(fleet["features"])))
+    return facts
+
+
+def coarseness(target: Predicted) -> str:
+    """Return a sentence on the resolution of labels from a channel that moves in steps.
+
+    Two readings, each up to a step behind, differ by an error of step/√6 (uniform, independent).
+
+    >>> coarseness(Predicted(unit="points", grain=0.02))
+    'labels move in steps of 0.02 points: an RMSE below about 0.0082 points is beyond them'
+    """
+    floor = f"{target.grain / sqrt(6):.2g}"
+    steps = f"labels move in steps of {target.grain:.3g} {target.unit}"
+    return f"{steps}: an RMSE below about {floor} {target.unit} is beyond them"
+
+
+def labels(kind: str | Mapping[str, int]) -> str:
+    """Return whether labels were measured or simulated.
+
+    >>> labels({"measured": 3, "simulated": 17})
+    'measured in 3 vehicles, simulated in 17'
+    >>> labels({"measured": 0, "simulated": 20})
+    'simulated'
+    """
+    if isinstance(kind, str):
+        return kind
+    present = {name: count for name, count in kind.items() if count}
+    if len(present) == 1:
+        return next(iter(present))
+    first, *following = (f"{name} in {count}" for name, count in present.items())
+    return ", ".join([f"{first} vehicles", *following])
+
+
+def run_facts(run: RunTables) -> Facts:
+    """Return rounds, participation and losses over all methods and seeds."""
+    rounds = sorted({int(where(run.rounds, method=m)["round"].max()) for m in run.methods})
+    called = int(np.nansum(run.rounds["participants"]))
+    lost, rejected = (int(np.nansum(run.rounds[name])) for name in ("lost", "rejected"))
+    trained = run.rounds["participants"][run.rounds["round"] > 0]
+    median = f"{np.nanmedian(trained):g} (median)" if trained.size else "none"
+    return [
+        ("Rounds", " to ".join(map(str, dict.fromkeys((rounds[0], rounds[-1]))))),
+        ("Vehicles called per round", median),
+        ("Replies lost", f"{lost:,} of {called:,}"),
+        ("Replies rejected", f"{rejected:,} of {called:,}"),
+        ("Seeds", ", ".join(map(str, np.unique(run.rounds["seed"]).tolist()))),
+    ]

@@ -22,6 +22,7 @@ from scipy.special import stdtrit
 from fedwatt.metrics import DIAGNOSTICS, amortised_diagnostics_fraction, diagnostics_fraction
 from fedwatt.metrics import PARTS as ROUND_PARTS
 from fedwatt.report.load import Columns, RunTables, where
+from fedwatt.report.style import name_of
 
 FloatArray = NDArray[np.float64]
 
@@ -47,10 +48,10 @@ class Curves:
 def diverged(run: RunTables, method: str) -> dict[int, int]:
     """Diverged seed → the round in which it did."""
     rows = where(run.rounds, method=method, diverged=True)
-    found: dict[int, int] = {}
+    rounds: dict[int, int] = {}
     for seed, at in zip(rows["seed"].tolist(), rows["round"].tolist(), strict=True):
-        found[seed] = min(at, found.get(seed, at))
-    return found
+        rounds[seed] = min(at, rounds.get(seed, at))
+    return rounds
 
 
 def curves(run: RunTables, method: str, column: str) -> Curves:
@@ -60,7 +61,7 @@ def curves(run: RunTables, method: str, column: str) -> Curves:
     rows = where(run.rounds, method=method)
     bad = diverged(run, method)
     seeds = dict.fromkeys(rows["seed"].tolist())
-    by_seed = {seed: known_values(rows, seed, column) for seed in seeds}
+    by_seed = {seed: recorded_values(rows, seed, column) for seed in seeds}
     good = {seed: pair for seed, pair in by_seed.items() if seed not in bad}
     lost = {seed: pair for seed, pair in by_seed.items() if seed in bad}
     # A curve that stops early (or has a gap) takes part only where every seed has a value.
@@ -72,35 +73,47 @@ def curves(run: RunTables, method: str, column: str) -> Curves:
 
 def rounds_of(run: RunTables) -> dict[str, int]:
     """Return the last round of every method that has a finished seed."""
-    found = {method: curves(run, method, "test_rmse").rounds for method in run.methods}
-    return {method: int(rounds[-1]) for method, rounds in found.items() if rounds.size}
+    by_method = {method: curves(run, method, "test_rmse").rounds for method in run.methods}
+    return {method: int(rounds[-1]) for method, rounds in by_method.items() if rounds.size}
+
+
+def unequal_rounds(run: RunTables) -> str:
+    """Return that methods were not trained for as many rounds as others, or nothing."""
+    rounds = rounds_of(run)
+    if len(set(rounds.values())) < 2:
+        return ""
+    each = ", ".join(f"{name_of(method)} {last}" for method, last in rounds.items())
+    return (
+        f"The methods were trained for different numbers of rounds: {each}. A difference may come "
+        "from that alone."
+    )
 
 
 def difference(run: RunTables, method: str) -> Curves:
     """Return a method's test error minus the reference's in the rounds and seeds that both
     finished.
     """
-    own, base = (curves(run, label, "test_rmse") for label in (method, run.reference))
-    seeds = tuple(seed for seed in own.seeds if seed in base.seeds)
-    at = np.intersect1d(own.rounds, base.rounds)
+    compared, base = (curves(run, label, "test_rmse") for label in (method, run.reference))
+    seeds = tuple(seed for seed in compared.seeds if seed in base.seeds)
+    at = np.intersect1d(compared.rounds, base.rounds)
 
     def pick(side: Curves) -> FloatArray:
         rows = [side.seeds.index(seed) for seed in seeds]
         return side.values[rows][:, np.isin(side.rounds, at)]
 
-    return Curves(at, pick(own) - pick(base), seeds, {})
+    return Curves(at, pick(compared) - pick(base), seeds, {})
 
 
-def known_values(
+def recorded_values(
     rows: Mapping[str, NDArray[Any]], seed: int, column: str
 ) -> tuple[FloatArray, FloatArray]:
     """Return rounds and values [T] of a seed's column, where something was recorded."""
-    own = where(rows, seed=seed)
-    order = np.argsort(own["round"], kind="stable")
-    rounds = own["round"][order].astype(np.float64)
-    values = own[column][order].astype(np.float64)
-    known = np.isfinite(values)
-    return rounds[known], values[known]
+    of_seed = where(rows, seed=seed)
+    order = np.argsort(of_seed["round"], kind="stable")
+    rounds = of_seed["round"][order].astype(np.float64)
+    values = of_seed[column][order].astype(np.float64)
+    finite = np.isfinite(values)
+    return rounds[finite], values[finite]
 
 
 SHARED = "final"
@@ -163,7 +176,7 @@ def final_by_seed(run: RunTables, method: str, column: str) -> dict[int, float]:
     rows = where(run.rounds, method=method)
     bad = diverged(run, method)
     seeds = (seed for seed in dict.fromkeys(rows["seed"].tolist()) if seed not in bad)
-    recorded = {seed: known_values(rows, seed, column)[1] for seed in seeds}
+    recorded = {seed: recorded_values(rows, seed, column)[1] for seed in seeds}
     return {seed: float(values[-1]) for seed, values in recorded.items() if values.size}
 
 
@@ -237,16 +250,16 @@ def compare(run: RunTables) -> list[Comparison]:
     if not run.same_data:
         return []
     reference = run.reference
-    others = [method for method in run.methods if method != reference]
+    methods = [method for method in run.methods if method != reference]
     base = final_errors(run, reference)
     base_model = vehicle_model(run, reference)
     comparisons = []
-    for method in others:
+    for method in methods:
         errors = final_errors(run, method)
         seeds = [seed for seed in errors if seed in base]
         if not seeds:
             continue
-        change = estimate([errors[seed] - base[seed] for seed in seeds], comparisons=len(others))
+        change = estimate([errors[seed] - base[seed] for seed in seeds], comparisons=len(methods))
         level = float(np.mean([base[seed] for seed in seeds]))
         by_vehicle = vehicle_rmse(run, method, seeds, vehicle_model(run, method))
         of_baseline = vehicle_rmse(run, reference, seeds, base_model)
@@ -307,14 +320,17 @@ def round_times(run: RunTables, method: str) -> list[dict[str, float]]:
 def mean_seconds(run: RunTables, method: str) -> dict[str, float]:
     """Mean seconds of a round and seed by part; empty if nothing was timed."""
     rounds = round_times(run, method)
-    return {part: float(np.mean([own[part] for own in rounds])) for part in PARTS if rounds}
+    return {part: float(np.mean([seconds[part] for seconds in rounds])) for part in PARTS if rounds}
 
 
 def diagnostics(run: RunTables, method: str) -> tuple[float, float]:
     """R_diag in rounds with diagnostics (instantaneous) and over all rounds (amortised)."""
     rounds = round_times(run, method)
-    with_any = [own for own in rounds if any(own[part] > 0 for part in DIAGNOSTICS)]
-    instantaneous = [diagnostics_fraction(own) for own in with_any]
+    instantaneous = [
+        diagnostics_fraction(seconds)
+        for seconds in rounds
+        if any(seconds[part] > 0 for part in DIAGNOSTICS)
+    ]
     return (
         float(np.mean(instantaneous)) if instantaneous else 0.0,
         amortised_diagnostics_fraction(rounds),

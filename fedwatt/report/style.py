@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final, ParamSpec
 from urllib.parse import quote
@@ -49,39 +50,34 @@ class Look:
     name: str = ""  # the method's name as people write it
 
 
-def _look(dash: str | list[int] = "-", **about: str) -> Look:
-    return Look(dash=dash if isinstance(dash, str) else (0, tuple(dash)), **about)
+def _look(dash: str | list[int] = "-", **appearance: str) -> Look:
+    return Look(dash=dash if isinstance(dash, str) else (0, tuple(dash)), **appearance)
 
 
 _TABLES: Final[dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("looks.toml").read_text(encoding="utf-8")
 )
-LOOKS: Final = {name: _look(**about) for name, about in _TABLES["methods"].items()}
-PARTS: Final = {name: _look(**about) for name, about in _TABLES["parts"].items()}
+LOOKS: Final = {name: _look(**look) for name, look in _TABLES["methods"].items()}
+PARTS: Final = {name: _look(**look) for name, look in _TABLES["parts"].items()}
 """Parts of a round's time."""
 
 
 def name_of(label: str) -> str:
-    """Return a method's name as people write it; labels of one's own stay as they are.
+    """Return the usual name of a method; other labels stay as they are.
 
     >>> name_of("fo-ri-fedavg"), name_of("fedavg (night)"), name_of("half rate")
     ('FO-RI-FedAvg', 'FedAvg (night)', 'half rate')
     """
-    base, _, rest = label.partition(" (")
+    base, _, run = label.partition(" (")
     name = LOOKS[base].name if base in LOOKS else base
-    return name + (f" ({rest}" if rest else "")
+    return name + (f" ({run}" if run else "")
 
 
 def looks(methods: Sequence[str]) -> dict[str, Look]:
-    """Return the appearance of each method; labels without one of their own take what is left
-    over.
-    """
-    known = {method: LOOKS[method] for method in methods if method in LOOKS}
-    spare = [look for look in LOOKS.values() if look not in known.values()] or list(LOOKS.values())
-    others = [method for method in methods if method not in known]
-    for place, method in enumerate(others):
-        known[method] = spare[place % len(spare)]
-    return known
+    """Return the appearance of each method; other labels take the unused ones in turn."""
+    named = {method: LOOKS[method] for method in methods if method in LOOKS}
+    unused = cycle([look for name, look in LOOKS.items() if name not in named] or LOOKS.values())
+    return named | {method: next(unused) for method in methods if method not in named}
 
 
 @contextmanager

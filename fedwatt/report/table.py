@@ -39,7 +39,7 @@ class ReportTable:
     def text_rows(self) -> list[list[str]]:
         """Every cell as it is shown to people."""
         return [
-            [shown(cell, column.digits) for cell, column in zip(row, self.columns, strict=True)]
+            [cell_text(cell, column.digits) for cell, column in zip(row, self.columns, strict=True)]
             for row in self.rows
         ]
 
@@ -81,27 +81,27 @@ class ReportTable:
         return out.getvalue()
 
 
-def shown(cell: Cell, digits: int = 1) -> str:
+def cell_text(cell: Cell, digits: int = 1) -> str:
     """Return a cell as it is shown to people.
 
     An interval needs three seeds: from two, Student's t stretches the spread ninefold, below zero
     for an error that cannot be. Numbers of a million and more have three digits and an exponent.
 
-    >>> shown(Estimate(52.91, 0.42, 51.87, 53.95, 3))
+    >>> cell_text(Estimate(52.91, 0.42, 51.87, 53.95, 3))
     '52.9 ± 0.4 [51.9, 54.0]'
-    >>> shown(Estimate(108.8, 18.8, -59.8, 277.4, 2))
+    >>> cell_text(Estimate(108.8, 18.8, -59.8, 277.4, 2))
     '108.8 ± 18.8'
-    >>> shown(-0.25, 2), shown(float("nan")), shown(float("inf"))
+    >>> cell_text(-0.25, 2), cell_text(float("nan")), cell_text(float("inf"))
     ('−0.25', '–', 'never')
-    >>> shown(123456.7), shown(-1.5e38)
+    >>> cell_text(123456.7), cell_text(-1.5e38)
     ('123456.7', '−1.5e+38')
     """
     if isinstance(cell, Estimate):
         if isnan(cell.std):
-            return shown(cell.mean, digits)
+            return cell_text(cell.mean, digits)
         if cell.seeds < 3 or cell.copies:
             return mean_and_spread(cell, digits)
-        interval = f"[{shown(cell.low, digits)}, {shown(cell.high, digits)}]"
+        interval = f"[{cell_text(cell.low, digits)}, {cell_text(cell.high, digits)}]"
         return f"{mean_and_spread(cell, digits)} {interval}"
     if isinstance(cell, float):
         if isnan(cell):
@@ -118,17 +118,17 @@ def amount(target: Predicted, value: float, digits: int = 1) -> str:
     >>> amount(Predicted(), 53.94), amount(Predicted(unit="points", typical=1.0), 0.5394)
     ('53.9 Wh', '0.539 points')
     """
-    return f"{shown(value, target.digits(digits))} {target.unit}"
+    return f"{cell_text(value, target.digits(digits))} {target.unit}"
 
 
-def mean_and_spread(one: Estimate, digits: int = 1) -> str:
+def mean_and_spread(estimate: Estimate, digits: int = 1) -> str:
     """Return an estimate without its interval; the mean alone if there is one seed.
 
     >>> mean_and_spread(Estimate(52.91, 0.42, 51.87, 53.95, 3))
     '52.9 ± 0.4'
     """
-    mean = shown(one.mean, digits)
-    return mean if isnan(one.std) else f"{mean} ± {shown(one.std, digits)}"
+    mean = cell_text(estimate.mean, digits)
+    return mean if isnan(estimate.std) else f"{mean} ± {cell_text(estimate.std, digits)}"
 
 
 def _markdown(text: str) -> str:

@@ -1,7 +1,7 @@
 """The tables of a report."""
 
 from collections.abc import Callable
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from statistics import median
 
@@ -9,9 +9,8 @@ import numpy as np
 
 from fedwatt.metrics import EPSILON_Y, METRICS, NEAR_ZERO, rounds_to_threshold
 from fedwatt.report.baselines import baselines_table, federating, gain_headline
-from fedwatt.report.facts import privacy_table, private_methods, spent, unequal_rounds
 from fedwatt.report.load import RunTables, load_run, load_runs
-from fedwatt.report.signals import signals_table
+from fedwatt.report.method_tables import privacy_table, private_methods, signals_table, spent
 from fedwatt.report.statistics import (
     PARTS,
     PERSONALISED,
@@ -27,10 +26,11 @@ from fedwatt.report.statistics import (
     model_errors,
     pooled_rmse,
     stratum_rmse,
+    unequal_rounds,
     vehicle_model,
 )
 from fedwatt.report.style import name_of
-from fedwatt.report.table import Cell, ReportTable, TableColumn, amount, mean_and_spread, shown
+from fedwatt.report.table import Cell, ReportTable, TableColumn, amount, cell_text, mean_and_spread
 from fedwatt.tables import declared
 from fedwatt.windows.targets import ENERGY
 
@@ -39,8 +39,6 @@ SHARED_COLUMNS = (
 )  # fmt: skip
 """Columns of the table of shared models beside the metrics."""
 
-THRESHOLD_ERRORS = ("rmse", "mae", "mape")
-"""Errors whose rounds to a target are counted."""
 MARGINS = (0.25, 0.10, 0.02)
 """Targets of the table of rounds, as shares above the lowest final error of the run."""
 
@@ -54,13 +52,13 @@ SEEDS_NOTE = (
 
 def results_table(run: RunTables) -> ReportTable:
     """Return the error of every method: that of the model which vehicles use."""
-    metrics = [name for name, metric in METRICS.items() if metric.shown and name != "rmse"]
+    metrics = [name for name, metric in METRICS.items() if metric.in_report and name != "rmse"]
     columns = _columns(run, *(f"test_{name}" for name in metrics))
     rows: list[tuple[Cell, ...]] = []
     for method in run.methods:
         model = vehicle_model(run, method)
         pooled = estimate(pooled_rmse(run, method, model).get("all", []))
-        others = (
+        errors = (
             estimate(list(model_errors(run, method, model, column=name).values()))
             for name in metrics
         )
@@ -69,7 +67,7 @@ def results_table(run: RunTables) -> ReportTable:
                 name_of(method),
                 "personalised" if model == PERSONALISED else "shared",
                 final_error(run, method),
-                *others,
+                *errors,
                 pooled,
                 outcome(run, method),
             )
@@ -105,7 +103,7 @@ def shared_table(run: RunTables) -> ReportTable:
     for column in ("final_test_rmse", "held_out_rmse"):
         if all(isnan(by_column[column].mean) for by_column in errors.values()):
             del columns[column]
-    *others, last = (metric.title for metric in METRICS.values() if metric.shown)
+    *titles, last = (metric.title for metric in METRICS.values() if metric.in_report)
     return ReportTable(
         "shared-models",
         "Shared models before personalisation",
@@ -116,7 +114,7 @@ def shared_table(run: RunTables) -> ReportTable:
         ),
         "Not what vehicles use where they personalise or learn elevation: these are the networks "
         "themselves, after the last round unless a column says best validated or final. "
-        f"{SEEDS_NOTE} {', '.join(others)} and {last} are of the windows of all vehicles as one; "
+        f"{SEEDS_NOTE} {', '.join(titles)} and {last} are of the windows of all vehicles as one; "
         "the weighted mean weighs vehicles by their training windows." + _about_rounds(run),
     )
 
@@ -165,7 +163,9 @@ def baseline_results(folder: Path) -> tuple[str, list[str], list[list[str]]]:
     for name, rmse, saved, vehicles in table.rows:
         plain = str(name).partition(" (")[0]
         digits = [column.digits for column in table.columns]
-        rows.append([plain, shown(rmse, digits[1]), _gain_text(saved, digits[2]), str(vehicles)])
+        rows.append(
+            [plain, cell_text(rmse, digits[1]), _gain_text(saved, digits[2]), str(vehicles)]
+        )
     return title, [*headings, better], rows
 
 
@@ -176,9 +176,9 @@ def _terminal_text(cell: Cell, digits: int) -> str:
 def _gain_text(cell: Cell, digits: int) -> str:
     """Return a gain with its interval, or without where there is none."""
     if not isinstance(cell, Estimate):
-        return shown(cell, digits)
-    interval = f" [{shown(cell.low, digits)}, {shown(cell.high, digits)}]"
-    return shown(cell.mean, digits) + (interval if cell.seeds > 2 and not cell.copies else "")
+        return cell_text(cell, digits)
+    interval = f" [{cell_text(cell.low, digits)}, {cell_text(cell.high, digits)}]"
+    return cell_text(cell.mean, digits) + (interval if cell.seeds > 2 and not cell.copies else "")
 
 
 def _metrics(*, headline: bool) -> list[str]:
@@ -186,19 +186,19 @@ def _metrics(*, headline: bool) -> list[str]:
     return [
         f"test_{name}"
         for name, metric in METRICS.items()
-        if metric.shown and metric.headline == headline
+        if metric.in_report and metric.headline == headline
     ]
 
 
 def _columns(run: RunTables, *names: str) -> dict[str, TableColumn]:
     """Columns of the table of rounds by name, as a report heads them; Wh is the target's unit."""
-    found = {}
+    columns = {}
     for name in names:
-        one = declared("rounds")[name]
-        energy = one.unit == ENERGY.unit
-        digits = run.target.digits(one.digits) if energy else one.digits
-        found[name] = TableColumn(one.title, run.unit if energy else one.unit, digits)
-    return found
+        column = declared("rounds")[name]
+        energy = column.unit == ENERGY.unit
+        digits = run.target.digits(column.digits) if energy else column.digits
+        columns[name] = TableColumn(column.title, run.unit if energy else column.unit, digits)
+    return columns
 
 
 def outcome(run: RunTables, method: str) -> str:
@@ -216,21 +216,23 @@ def outcome(run: RunTables, method: str) -> str:
 
 def differences_table(run: RunTables) -> ReportTable:
     """Every method against the reference, seed by seed."""
-    found = compare(run)
-    level = "95 % interval" + (f", held by all {len(found)} at once" if len(found) > 1 else "")
+    comparisons = compare(run)
+    count = len(comparisons)
+    level = "95 % interval" + (f", held by all {count} at once" if count > 1 else "")
     plain = ("More than noise?", "Vehicles with lower error", "Paired seeds")
     difference = TableColumn("Difference", run.unit, run.target.digits(2))
     columns = (TableColumn("Method"), difference, TableColumn("Relative", "%"))
     rows: list[tuple[Cell, ...]] = []
-    for one in found:
-        change = one.difference
-        better = f"{one.better} of {one.vehicles}"
+    for comparison in comparisons:
+        change = comparison.difference
+        better = f"{comparison.better} of {comparison.vehicles}"
         noise = "yes" if change.above_noise else "no"
         if change.seeds < 2:
             noise = "one seed cannot tell"
         if change.copies:
             noise = "the seeds gave the same training"
-        rows.append((name_of(one.method), change, one.percent, noise, better, change.seeds))
+        name = name_of(comparison.method)
+        rows.append((name, change, comparison.percent, noise, better, change.seeds))
     return ReportTable(
         "differences",
         f"Difference from {name_of(run.reference)} in RMSE of the model that vehicles use",
@@ -254,37 +256,30 @@ def thresholds_table(run: RunTables) -> ReportTable:
 
     Without rows for runs on different data, whose lowest error is no target for all.
     """
-    methods = run.methods if run.same_data else ()
-    rows: list[tuple[Cell, ...]] = []
-    for error in THRESHOLD_ERRORS:
-        finals = [final(run, method, f"test_{error}") for method in run.methods]
-        lowest = min((float(np.mean(own)) for own in finals if own), default=float("nan"))
-        if not np.isfinite(lowest):
-            continue
-        level = f"{lowest:.1f} %" if error == "mape" else amount(run.target, lowest)
-        for method in methods:
-            reached = [
-                _rounds_to(run, method, f"test_{error}", lowest * (1 + margin))
-                for margin in MARGINS
-            ]
-            rows.append((name_of(method), METRICS[error].title, level, *reached))
+    finals = [final(run, method, "test_rmse") for method in run.methods if run.same_data]
+    lowest = min((float(np.mean(values)) for values in finals if values), default=nan)
+    rows = tuple(
+        (name_of(method), *(_rounds_to(run, method, lowest * (1 + margin)) for margin in MARGINS))
+        for method in run.methods
+        if np.isfinite(lowest)
+    )
     return ReportTable(
         "rounds-to-threshold",
-        "Rounds until the shared model first reaches a test error",
+        "Rounds until the shared model first reaches a test RMSE",
         (
-            *map(TableColumn, ("Method", "Error", "Lowest final mean")),
-            *(TableColumn(f"≤ {100 * margin:g} % above it") for margin in MARGINS),
+            TableColumn("Method"),
+            *(TableColumn(f"≤ {100 * margin:g} % above the lowest") for margin in MARGINS),
         ),
-        tuple(rows),
-        "Median over seeds, and how many of them got there. The targets are above the lowest final "
-        "mean of this run: they compare methods within it only. Rounds without an evaluation "
-        "cannot count." + _about_rounds(run),
+        rows,
+        "Median over seeds, and how many of them got there. The lowest final mean of this run is "
+        f"{amount(run.target, lowest)}. Rounds without an evaluation cannot count."
+        + _about_rounds(run),
     )
 
 
-def _rounds_to(run: RunTables, method: str, column: str, target: float) -> str:
-    found = curves(run, method, column)
-    every = [*((found.rounds, own) for own in found.values), *found.lost.values()]
+def _rounds_to(run: RunTables, method: str, target: float) -> str:
+    of_method = curves(run, method, "test_rmse")
+    every = [*((of_method.rounds, v) for v in of_method.values), *of_method.lost.values()]
     when = [rounds_to_threshold(at.astype(int).tolist(), v.tolist(), target) for at, v in every]
     reached = [at for at in when if at != float("inf")]
     if not when:
@@ -294,8 +289,8 @@ def _rounds_to(run: RunTables, method: str, column: str, target: float) -> str:
 
 def strata_table(run: RunTables) -> ReportTable:
     """Return final error by driving regime."""
-    found = {method: stratum_rmse(run, method) for method in run.methods}
-    strata = list(dict.fromkeys(name for own in found.values() for name in own))
+    errors = [stratum_rmse(run, method) for method in run.methods]
+    strata = list(dict.fromkeys(name for by_stratum in errors for name in by_stratum))
     return ReportTable(
         "strata",
         f"Test RMSE by driving regime, {run.unit} per window",
@@ -303,7 +298,7 @@ def strata_table(run: RunTables) -> ReportTable:
             TableColumn("Windows"),
             *(TableColumn(name_of(method), digits=run.target.digits()) for method in run.methods),
         ),
-        tuple((name, *(estimate(own.get(name, [])) for own in found.values())) for name in strata),
+        tuple((name, *(estimate(by.get(name, [])) for by in errors)) for name in strata),
         "Of the model that vehicles use, the windows of all vehicles that train as one. "
         + SEEDS_NOTE,
     )
@@ -313,10 +308,10 @@ def time_table(run: RunTables) -> ReportTable:
     """Seconds of a round, and the share of diagnostics (`eq:diag_fraction`)."""
     rows: list[tuple[Cell, ...]] = []
     for method in run.methods:
-        own = mean_seconds(run, method)
-        if own:
+        seconds = mean_seconds(run, method)
+        if seconds:
             now, amortised = diagnostics(run, method)
-            parts = [own[part] * 1e3 for part in PARTS]
+            parts = [seconds[part] * 1e3 for part in PARTS]
             rows.append((name_of(method), sum(parts), *parts, 100 * now, 100 * amortised))
     times = [TableColumn(name.capitalize(), "ms") for name in ("round", *PARTS)]
     shares = [TableColumn(f"Diagnostics, {when}", "%") for when in ("when done", "amortised")]

@@ -100,9 +100,9 @@ class Handler(BaseHTTPRequestHandler):
         if not self.server.answers_to(self.headers.get("Host", "")):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
             return
-        asked = urlsplit(self.path)
-        query = {name: values[0] for name, values in parse_qs(asked.query).items()}
-        reply = self.server.answer(asked.path, query)
+        address = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(address.query).items()}
+        reply = self.server.answer(address.path, query)
         if reply is None:
             self.send_error(HTTPStatus.NOT_FOUND)
             return

@@ -1,5 +1,6 @@
 """The whole report of a run folder: figures, tables and one page that holds them all."""
 
+import json
 from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +11,18 @@ from markupsafe import Markup
 from fedwatt.errors import RunError
 from fedwatt.files import write_bytes, write_text
 from fedwatt.report.answer import answer
-from fedwatt.report.facts import fleet_facts, machine_facts, run_facts
-from fedwatt.report.figures import FIGURES
-from fedwatt.report.load import RunTables, load_run, load_runs
+from fedwatt.report.figures.results import FIGURES
+from fedwatt.report.load import (
+    RunTables,
+    fleet_facts,
+    load_run,
+    load_runs,
+    run_facts,
+)
 from fedwatt.report.page import fill, inline, saved
 from fedwatt.report.statistics import PERSONALISED, final_error, vehicle_model
 from fedwatt.report.style import GRID, INK, LOOKS, MUTED, PAPER, PARTS, looks, name_of
-from fedwatt.report.table import ReportTable, shown
+from fedwatt.report.table import ReportTable, cell_text
 from fedwatt.report.tables import outcome, tables
 from fedwatt.runs.observers import Observer
 
@@ -65,7 +71,7 @@ def write_report(*runs: str | Path, out: str | Path | None = None, pdf: bool = F
     if not runs:
         raise RunError("A report needs at least one run folder.")
     if out is None and len(runs) > 1:
-        raise RunError("A report on several runs needs a folder of its own: give it with --out.")
+        raise RunError("A report on several runs needs a folder: give it with --out.")
     folders = [Path(run) for run in runs]
     out = folders[0] if out is None else Path(out)
     run = load_run(folders[0]) if len(folders) == 1 else load_runs(folders)
@@ -121,7 +127,7 @@ def render(
                 "name": origin.name,
                 "config": origin.config,
                 "fleet": fleet_facts(origin),
-                "machine": machine_facts(origin),
+                "environment": json.dumps(origin.environment, indent=1, ensure_ascii=False),
             }
             for origin in run.origins
         ],
@@ -135,7 +141,7 @@ def render(
         ],
         light={VARIABLES[look.colour]: look.colour for look in (*LOOKS.values(), *PARTS.values())},
         dark={VARIABLES[look.colour]: look.dark for look in (*LOOKS.values(), *PARTS.values())},
-        shown=shown,
+        cell_text=cell_text,
         target=run.target,
     )
 

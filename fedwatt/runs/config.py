@@ -22,7 +22,6 @@ import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,32 +39,27 @@ from fedwatt.models.catalogue import refuse_unknown
 from fedwatt.plugins import named_in, short
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.provenance import Sources, sources_of
-from fedwatt.settings import convert, from_table, to_table
+from fedwatt.settings import Checked, convert, from_table, number, to_table
+from fedwatt.settings import choice as choice_field
 from fedwatt.windows import DataSettings, Fleet
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(Checked):
     """The source of the vehicles."""
 
     data: str = "synthetic"
     """"synthetic"; "sketch", driving in outline that is quick to make; or the folder of a fleet
     made by `fedwatt data`."""
-    vehicles: int = 0
+    vehicles: int = number(0, "[0, inf]", "(0: 20 synthetic or all stored)")
     """How many vehicles; 0: 20 synthetic ones, or all of a stored fleet."""
     seed: int = 0
     """Of the synthetic fleet."""
-    trips: int = 12
+    trips: int = number(12, "[3, inf]", ": one to train, validate and test each")
     """Trips of each synthetic vehicle: a week or two of driving."""
-    made: str = "auto"
+    made: str = choice_field("auto", "ahead", "on-demand")
     """When vehicles are made: "ahead", all before the first round; "on-demand", each when it takes
     part; "auto": on demand from 20,000 synthetic vehicles on."""
-
-    def __post_init__(self) -> None:
-        check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: 20 synthetic or all stored)")
-        valid = self.made in ("auto", "ahead", "on-demand")
-        check(self, "made", valid, "'auto', 'ahead' or 'on-demand'")
-        check(self, "trips", self.trips >= 3, "at least 3: one to train, validate and test each")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,54 +85,37 @@ class ModelChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deployment:
+class Deployment(Checked):
     """Settings of `fedwatt deploy`; a simulation ignores them."""
 
-    vehicles: int = 0
+    vehicles: int = number(0, "[0, inf]", "(0: those that enrol in time)")
     """Vehicles to wait for before the first round; 0: those that enrol in time."""
-    enrolment_seconds: float = 120.0
+    enrolment_seconds: float = number(120.0, "(0, inf)")
     """Longest wait for vehicles before the first round."""
-    round_seconds: float = 600.0
+    round_seconds: float = number(600.0, "(0, inf)")
     """Deadline for the replies of a round; what comes later is lost."""
-    evaluation_seconds: float = 300.0
+    evaluation_seconds: float = number(300.0, "(0, inf)")
     """Deadline for the error sums of a model."""
-    quorum: int = 1
+    quorum: int = number(1, "[1, inf]", "vehicle")
     """Vehicles that must be there for a round; with fewer the run pauses, and a round that fewer of
     those called have answered is asked again."""
-    pause_seconds: float = 604_800.0
+    pause_seconds: float = number(604_800.0, "(0, inf)")
     """Longest pause for want of vehicles, a week; then the run ends and can be resumed."""
-    over_selection: float = 0.0
+    over_selection: float = number(0.0, "[0, 2]")
     """Share of vehicles called beyond `participation`; a round, and the evaluation of its model,
     closes with the replies that it would have had without them."""
-    backoff_after: int = 2
-    """Rounds in a row that a vehicle may miss, late or failing, before it is skipped for 2 rounds;
-    each further miss doubles that, up to 64. 0: never."""
-    minimum_replies: int = 1
+    minimum_replies: int = number(1, "[1, inf]")
     """A round with fewer usable replies makes no model."""
-    poll_seconds: float = 0.1
+    poll_seconds: float = number(0.1, "(0, 1]")
     """Pause between two polls for replies."""
-    weight_cap: float = 5.0
+    weight_cap: float = number(5.0, "[1, inf]", "(inf switches it off)")
     """Most that a vehicle weighs in a mean, in medians of the vehicles' windows; inf: any."""
-    norm_bound: float = 5.0
+    norm_bound: float = number(5.0, "[1, inf]", "(inf switches it off)")
     """Longest reply, in medians of the replies; longer ones are shortened."""
     routes: bool = False
     """Whether vehicles also share, by secure aggregation, how they drive each place and what routes
     take, for `fedwatt route`; needs `secure.enabled` and `elevation.area`. A simulation learns it
     when it is first asked for."""
-
-    def __post_init__(self) -> None:
-        check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: those that enrol in time)")
-        for name in ("enrolment_seconds", "round_seconds", "evaluation_seconds", "pause_seconds"):
-            check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
-        check(self, "quorum", self.quorum >= 1, "at least 1 vehicle")
-        check(self, "over_selection", 0 <= self.over_selection <= 2, "from 0 to 2")
-        check(
-            self, "backoff_after", self.backoff_after >= 0, "at least 0 (0: no vehicle is skipped)"
-        )
-        check(self, "minimum_replies", self.minimum_replies >= 1, "at least 1")
-        for name in ("weight_cap", "norm_bound"):
-            check(self, name, getattr(self, name) >= 1, "at least 1 (inf switches it off)")
-        check(self, "poll_seconds", 0 < self.poll_seconds <= 1, "above 0, at most 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,7 +351,7 @@ def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any
 
 
 def _assigned(assignment: str) -> tuple[str, str, Any]:
-    """Section ("" for none), setting and value of an assignment.
+    """Split an assignment into section ("" for none), setting and value.
 
     >>> _assigned(" training . rate = 0.01")
     ('training', 'rate', 0.01)
@@ -445,7 +422,7 @@ def _as_toml(value: Any) -> str:
 
 
 def _value(text: str) -> Any:
-    """`text` as a TOML value, or as plain text where it is none."""
+    """Parse `text` as a TOML value; return it as text if it is none."""
     try:
         return parse_toml(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

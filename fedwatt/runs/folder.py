@@ -159,7 +159,7 @@ def load_checkpoint(
 
 
 def latest_checkpoint(folder: Path, origin: CheckpointOrigin) -> tuple[Path, int] | None:
-    """Folder and round of the latest checkpoint that can be read; None where there is none.
+    """Return folder and round of the latest readable checkpoint; None where there is none.
 
     RunError if all are damaged, or if it is another's.
     """
@@ -180,7 +180,7 @@ def latest_checkpoint(folder: Path, origin: CheckpointOrigin) -> tuple[Path, int
 
 
 def _checked(latest: Path, origin: CheckpointOrigin) -> tuple[Path, int]:
-    """Folder and round of a checkpoint; DataError if it is damaged, RunError if it is another's."""
+    """Return folder and round of a checkpoint; DataError if damaged, RunError if of another run."""
     try:
         manifest = parse_json((latest / "manifest.json").read_text(encoding="utf-8"))
         damaged = [name for name in FILES if digest(latest / name) != manifest["sha256"][name]]
@@ -205,11 +205,11 @@ def _checked(latest: Path, origin: CheckpointOrigin) -> tuple[Path, int]:
 
 def state_folder(folder: Path) -> Path:
     """Return the folder of tables too large for memory, beside their checkpoints."""
-    return folder / "memory"
+    return folder / "states"
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     return sha256(path.read_bytes()).hexdigest()
 
 

@@ -4,7 +4,7 @@ RUN/fleet_ridge.json    the fleet's ridge, where `model.mixture` is on (`journey
 RUN/trip_prior.json     by method, the sizes of a trip's residuals (`journeys.prior`)
 RUN/intervals.json      by method, the scores of its vehicles (`journeys.intervals`)
 RUN/unseen_intervals.json   the same scores, each vehicle taken for one that the run has not seen
-RUN/scaling.json        the mean scaling of its vehicles (`windows.client.fleet_scaling`)
+RUN/scaling.json        the mean scaling of its vehicles (`fleet_scaling`)
 RUN/routes.json         the route model of the fleet, from training and validation trips
 
 All are made of sums over vehicles. A vehicle's own ridges are not here: `fedwatt export` computes
@@ -14,11 +14,12 @@ deployed vehicles share them in the run, where `deploy.routes` asks for it.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedwatt.elevation.elevation_map import ElevationMap
@@ -42,20 +43,23 @@ from fedwatt.journeys.intervals import (
     score_sums,
     validation_scores,
 )
-from fedwatt.journeys.mixture import chosen_mixture, unvalidated_mixture
-from fedwatt.journeys.ridge import FleetRidge, fleet_ridge
+from fedwatt.journeys.mixture import Mixture, chosen_mixture, unvalidated_mixture
+from fedwatt.journeys.ridge import FleetRidge, fleet_ridge, series_features
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import RouteModel
-from fedwatt.journeys.vehicle_model import VehicleModel
 from fedwatt.metrics.sums import add_up
+from fedwatt.models import Model
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.source import learned_elevation, source_vehicles
 from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 from fedwatt.windows import Client
-from fedwatt.windows.client import fleet_scaling, prepared, split_of_trips
+from fedwatt.windows.client import prepared, split_of_trips
+from fedwatt.windows.features import feature_names, trip_features
 from fedwatt.windows.scaling import FleetScaling, Scaler
-from fedwatt.windows.splits import held_out_vehicles
+from fedwatt.windows.splits import held_out_vehicles, window_ends
+from fedwatt.windows.time_offset import delayed
 
 RIDGE_FILE: Final = "fleet_ridge.json"
 PRIOR_FILE: Final = "trip_prior.json"
@@ -115,6 +119,33 @@ def write_fleet_scaling(run: Path, clients: Sequence[Client]) -> None:
     }
     entry |= {"lag_s": mean.lag_s, "wh_per_km": mean.wh_per_km, "mass_kg": mean.mass_kg}
     write_text(run / SCALING_FILE, json.dumps(entry, indent=1) + "\n")
+
+
+def fleet_scaling(clients: Sequence[Client]) -> FleetScaling:
+    """Return the mean scaling of the vehicles that train."""
+    members = [client for client in clients if not client.held_out]
+    scalers = [client.scaler for client in members if client.scaler is not None]
+    labels = np.array([(client.label_center_wh, client.label_scale_wh) for client in members])
+    masses = [client.mass_kg for client in members if client.mass_kg]
+    consumption = [_wh_per_km(client) for client in members if "speed" in client.features]
+    return FleetScaling(
+        Scaler(
+            np.mean([scaler.center for scaler in scalers], axis=0),
+            np.mean([scaler.scale for scaler in scalers], axis=0),
+        ),
+        Scaler(*labels.mean(axis=0)),
+        lag_s=float(np.mean([client.lag_s for client in members])),
+        wh_per_km=float(np.mean(consumption)) if consumption else 0.0,
+        mass_kg=float(np.mean(masses)) if masses else 0.0,
+    )
+
+
+def _wh_per_km(client: Client) -> float:
+    """Return the mean consumption of the training trips."""
+    assert client.scaler is not None
+    speed_mps = float(client.scaler.center[client.features.index("speed")])
+    label = float(np.mean(client.energy_wh(client.labels["train"])))
+    return 1000 * label / (client.window * max(speed_mps, 0.1))
 
 
 def read_fleet_scaling(run: Path) -> FleetScaling:
@@ -303,3 +334,59 @@ def vehicle_routes(run: Path, config: RunConfig, vehicle: Vehicle) -> RouteModel
         contributed=vehicle.name in fleet.insiders,
         capacity_wh=float(vehicle.facts.get("pack_capacity_wh") or 0.0),
     )
+
+
+CHUNK: Final = 4096
+"""Windows predicted at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class VehicleModel:
+    """A network with its weights [D], the vehicle that scales what it reads, and the mixture."""
+
+    network: Model
+    weights: Tensor
+    client: Client
+    mixture: Mixture | None = None
+
+    def mixed(self, fleet_ridge: FleetRidge) -> "VehicleModel":
+        """Return the model in the mean with its ridges."""
+        validated = self._scaled(self.client.series, self.client.ends["validation"])
+        return replace(self, mixture=chosen_mixture(self.client, fleet_ridge, validated))
+
+    def of_split(self, split: str) -> FloatArray:
+        """Return predictions [W] for the windows of a split, in the target's unit."""
+        return self._predicted(self.client.series, self.client.ends[split])
+
+    def of_trip(self, trip: Trip, features: str, *, lag_s: float) -> FloatArray:
+        """Return predictions for each window of a trip, its motion delayed by `lag_s` first."""
+        client = self.client
+        assert client.scaler is not None
+        rows = trip_features(delayed(trip, lag_s), feature_names(features), client.name)
+        series = client.scaler.forward(rows).astype(np.float32)
+        return self._predicted(series, window_ends(trip.seconds, length=client.window))
+
+    def _predicted(self, series: Any, ends: IntArray) -> FloatArray:
+        """Return predictions [W] for windows of a series [seconds, features] that end at `ends`."""
+        mixture = self.mixture
+        predicted = np.zeros(len(ends))
+        if mixture is None or mixture.network:
+            predicted = self._scaled(series, ends)
+        if mixture is not None:
+            linear = series_features(series, ends, self.client.window) @ mixture.linear
+            predicted = mixture.network * predicted + linear
+        return self.client.energy_wh(predicted)
+
+    def _scaled(self, series: Any, ends: IntArray) -> FloatArray:
+        """Return the network's own predictions, scaled as labels are."""
+        rows = torch.from_numpy(np.array(series))
+        within = np.arange(1 - self.client.window, 1)
+        dtype = self.weights.dtype
+        with torch.no_grad():
+            parts = [
+                self.network.predict(
+                    self.weights, rows[torch.from_numpy(some[:, None] + within)].to(dtype)
+                )
+                for some in np.split(ends, range(CHUNK, len(ends), CHUNK))
+            ]
+        return torch.cat(parts).double().numpy()

@@ -52,7 +52,7 @@ def model_prefix(label: str, which: str, seed: int) -> str:
 
 
 def write_models(run: Path, tensors: Mapping[str, Tensor], config: RunConfig) -> None:
-    """All models of a run, each tensor under `model_prefix` and its own name."""
+    """Write all models of a run, each tensor under `model_prefix` and its name."""
     write_tensors(run / MODEL_FILE, dict(tensors), {CONFIG: to_toml(config)})
 
 
@@ -73,21 +73,14 @@ def read_model_config(run: Path) -> RunConfig:
 
 
 def read_model(run: Path, label: str, which: str, seed: int) -> Parts:
-    """One model's tensors by name; RunError if the run has not trained it."""
+    """Return one model's tensors by name; RunError if the run has not trained it."""
     prefix = model_prefix(label, which, seed)
     with _opened(run) as file:
-        names = list(file.keys())
-        tensors = {
-            n.removeprefix(prefix): file.get_tensor(n) for n in names if n.startswith(prefix)
-        }
-    if tensors:
-        return tensors
-    if any(name.startswith(f"{label}/") for name in names):
-        raise RunError(
-            f"{run} has no model '{which}' of '{label}', seed {seed}: an earlier version of "
-            "fedwatt trained it, which left 'best' and 'last'. Ask for one of these."
-        )
-    raise RunError(f"{run} has not trained '{label}' yet. Go on with it with --resume.")
+        names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
+        tensors = {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+    if not tensors:
+        raise RunError(f"{run} has not trained '{label}' yet. Continue it with --resume.")
+    return tensors
 
 
 def final_weights(run: Path, label: str, seed: int, layout: Layout) -> NDArray[Any]:
@@ -96,7 +89,7 @@ def final_weights(run: Path, label: str, seed: int, layout: Layout) -> NDArray[A
 
 
 def flat(parts: Mapping[str, NDArray[Any]], layout: Layout, file: Path | str) -> NDArray[Any]:
-    """Tensors by name as one vector [D]; RunError if they are not those of the network."""
+    """Return tensors as one vector [D]; RunError if they are not those of the network."""
     if {name: part.shape for name, part in parts.items()} != layout.shapes:
         raise RunError(f"{file} holds another network.")
     return np.concatenate([parts[name].reshape(-1) for name in layout.shapes])
@@ -149,13 +142,6 @@ def read_personalised(run: Path, label: str, seed: int, vehicle: str) -> Parts:
     return read_personalised_file(file, vehicle)
 
 
-def personalised_weights(file: Path, vehicle: str, layout: Layout) -> NDArray[Any]:
-    """Return the model [D] that a vehicle made its own and kept in `file`; RunError if it is
-    another.
-    """
-    return flat(read_personalised_file(file, vehicle), layout, file)
-
-
 def read_personalised_file(file: Path, vehicle: str) -> Parts:
     """Return the model that a vehicle made its own, in `file`; RunError if it is another's."""
     try:
@@ -172,7 +158,7 @@ def read_personalised_file(file: Path, vehicle: str) -> Parts:
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Named tensors as a safetensors file, atomically."""
+    """Write named tensors to a safetensors file, atomically."""
 
     def write(file: Path) -> None:
         try:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
+from typing import TYPE_CHECKING, Any, Final
 
 from fedwatt.files import parse_json, writing
 
@@ -62,54 +62,49 @@ class Observer:
         """Handle a finished baseline (`fedwatt.evaluation`)."""
 
     def on_finish(self, run: Path) -> None:
-        """All methods are done, and their tables and models are in the folder `run`."""
+        """Handle the end of all methods; their tables and models are in the folder `run`."""
 
 
 SILENT: Final = Observer()
 """Follows what nobody wants to hear of."""
 
 
-About = ParamSpec("About")
+def _forwarded(event: str) -> Callable[..., None]:
+    """Return a method that calls `event` of each of several observers that has it."""
 
-
-def _told_to_each(
-    event: Callable[Concatenate[Observer, About], None],
-) -> Callable[Concatenate["Observers", About], None]:
-    """Return a method that tells an event to those of several observers that have it."""
-
-    def tell(self: "Observers", /, *arguments: About.args, **named: About.kwargs) -> None:
+    def forward(self: "Observers", *arguments: Any) -> None:
         for observer in self.each:
-            getattr(observer, event.__name__, getattr(SILENT, event.__name__))(*arguments, **named)
+            getattr(observer, event, getattr(SILENT, event))(*arguments)
 
-    return tell
+    return forward
 
 
 @dataclass(frozen=True)
 class Observers(Observer):
-    """Several as one, called in their order."""
+    """Several observers as one, called in their order."""
 
     each: Sequence[Observer]
 
-    on_elevation = _told_to_each(Observer.on_elevation)
-    on_vehicle = _told_to_each(Observer.on_vehicle)
-    on_fleet = _told_to_each(Observer.on_fleet)
-    on_start = _told_to_each(Observer.on_start)
-    on_round = _told_to_each(Observer.on_round)
-    on_end = _told_to_each(Observer.on_end)
-    on_baseline = _told_to_each(Observer.on_baseline)
-    on_finish = _told_to_each(Observer.on_finish)
+    on_elevation = _forwarded("on_elevation")
+    on_vehicle = _forwarded("on_vehicle")
+    on_fleet = _forwarded("on_fleet")
+    on_start = _forwarded("on_start")
+    on_round = _forwarded("on_round")
+    on_end = _forwarded("on_end")
+    on_baseline = _forwarded("on_baseline")
+    on_finish = _forwarded("on_finish")
 
 
 @dataclass(frozen=True)
 class OnRound(Observer):
     """Calls a function, where there is one, with the state and the record of each round."""
 
-    tell: "Callable[[State, RoundRecord], None] | None" = None
+    call: "Callable[[State, RoundRecord], None] | None" = None
 
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
         """Handle the end of a round."""
-        if self.tell is not None:
-            self.tell(state, record)
+        if self.call is not None:
+            self.call(state, record)
 
 
 FILE: Final = "progress.jsonl"

@@ -46,7 +46,7 @@ DRIVER: Final = Path("/proc/driver/nvidia/version")
 
 
 def provenance(device: torch.device, *, deterministic: bool = False) -> dict[str, Any]:
-    """Code, libraries and machine.
+    """Return the provenance of a run: code, libraries and machine.
 
     `deterministic`: training was, in the mode of that name. On a processor the same machine gives
     the same bits in any mode; on a GPU the rounding of a product depends on who is in its stack.
@@ -116,7 +116,7 @@ def processor() -> str:
 
 @cache
 def compiler() -> str:
-    """First line of what the C compiler says of itself; "none" where there is none."""
+    """Return the C compiler's version line; "none" without a compiler."""
     command = shlex.split(os.environ.get("CC", "cc"))
     text = _output([*command, "--version"]) if command else UNKNOWN
     return "none" if text in (UNKNOWN, "") else text.splitlines()[0]
@@ -124,7 +124,7 @@ def compiler() -> str:
 
 @cache
 def driver() -> str:
-    """Version of the GPU's driver."""
+    """Return the version of the GPU's driver."""
     try:
         words = DRIVER.read_text(encoding="utf-8").splitlines()[0].split()
     except (OSError, IndexError):
@@ -222,7 +222,9 @@ def fleet_partition(fleet: Fleet) -> str:
 
 
 def participation_hashes(clients: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """For each seed, a hash of who was asked in which round: equal for all methods of a run."""
+    """Return, for each seed, a hash of the participants of all rounds, equal for all methods of a
+    run.
+    """
     called: dict[int, list[tuple[int, str]]] = {}
     for row in clients:
         called.setdefault(row["seed"], []).append((row["round"], row["vehicle"]))
@@ -230,7 +232,7 @@ def participation_hashes(clients: Iterable[Mapping[str, Any]]) -> dict[str, str]
 
 
 def hash_of(items: Iterable[object]) -> str:
-    """Hex digest of the items' texts."""
+    """Return a hexadecimal digest of the items' texts."""
     return sha256("\n".join(repr(item) for item in items).encode()).hexdigest()[:32]
 
 
@@ -294,7 +296,7 @@ def changed_code(recorded: Any, present: Mapping[str, Mapping[str, str]]) -> dic
 
 
 def changed_since(text: str, present: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
-    """`changed_code` of what the text of a config.toml records."""
+    """Return `changed_code` of what the text of a config.toml records."""
     return changed_code(parse_toml(text).get("plugins", {}), present)
 
 

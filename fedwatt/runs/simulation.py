@@ -10,7 +10,11 @@ from torch import Tensor
 from fedwatt.elevation.learn import Learned
 from fedwatt.errors import DataError
 from fedwatt.evaluation import PersonalisedModel, baseline_rows, personalise
-from fedwatt.evaluation.baselines import baseline_vehicles
+from fedwatt.evaluation.baselines import (
+    WITHOUT_ELEVATION,
+    baseline_vehicles,
+    federated_rows,
+)
 from fedwatt.federation import Federation, Loop, State
 from fedwatt.federation.evaluate import Predictions, predictions_of
 from fedwatt.federation.federation import Network
@@ -134,13 +138,15 @@ class Simulation(RunBackend):
         if config.asynchronous.buffer:
             share = min(1.0, config.asynchronous.buffer / len(federation.members.population))
         alone = []
+        level = None
         if learns_elevation(config):
             learners = frozenset(evaluated.fleet.name(k) for k in baseline_vehicles(evaluated))
             alone.append(open_fleet(config, learned_alone(config, learners)))
             data = data_without_elevation(config.data)
             if data is not None:
                 alone.append(open_fleet(replace(config, data=data)))
-        return baseline_rows(
+                level = federation_for(config, choice, alone[-1], model=self.model_given)
+        rows = baseline_rows(
             evaluated,
             share,
             alone=[
@@ -150,6 +156,10 @@ class Simulation(RunBackend):
             on_done=run.observer.on_baseline,
             pooled=not fleet.is_lazy,
         )
+        if level is not None:
+            rows += federated_rows(WITHOUT_ELEVATION, level, choice.method)
+            run.observer.on_baseline(WITHOUT_ELEVATION)
+        return rows
 
     def evaluate(
         self, run: Run, choice: MethodChoice, loop: Loop, state: State

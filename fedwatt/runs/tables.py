@@ -21,7 +21,7 @@ def write_table(
     rows: Sequence[Mapping[str, Any]],
     made: dict[str, pa.Table] | None = None,
 ) -> None:
-    """`rows` as FOLDER/name.parquet.
+    """Write `rows` to FOLDER/name.parquet.
 
     The declared columns come first; those that rows have besides, which rules of your own record,
     follow in the order in which they appear. A row without a value for a column gets the unknown.
@@ -42,7 +42,7 @@ def write_table(
 
 
 def arrow_table(declared_kinds: Mapping[str, type], rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows with the declared columns and all others that any of them has."""
+    """Return the rows as an Arrow table with the declared columns and any others."""
     kinds = dict(declared_kinds)
     for row in rows:
         if not row.keys() <= kinds.keys():
@@ -55,7 +55,7 @@ def arrow_table(declared_kinds: Mapping[str, type], rows: Sequence[Mapping[str, 
 
 
 def read_table(folder: Path, name: str) -> pa.Table:
-    """FOLDER/name.parquet, refused if it is missing, broken or of another shape.
+    """Read FOLDER/name.parquet; raise RunError if it is missing, damaged or of another shape.
 
     A number that was not recorded yet when the file was written is unknown in all of its rows.
     """

@@ -27,10 +27,10 @@ from fedwatt.federation import Federation, History, State
 from fedwatt.federation.federation import Network
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.journeys.ridge import FleetRidge, fleet_ridge
-from fedwatt.journeys.vehicle_model import VehicleModel
 from fedwatt.methods import Method
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.folder import CheckpointOrigin, load_checkpoint, run_hash, save_checkpoint
+from fedwatt.runs.journeys import VehicleModel
 from fedwatt.runs.model_file import flat, personalised_file, read_model_config, read_personalised
 from fedwatt.runs.run import Run, RunBackend
 from fedwatt.runs.simulation import Simulation
@@ -160,7 +160,7 @@ class Trained:
     def personalise(self, settings: Personalisation | None = None) -> "Trained":
         """Return a copy in which each vehicle has fine-tuned the final model.
 
-        Where the method gives vehicles models of their own, they fine-tune those.
+        Where the method personalises models, vehicles fine-tune those.
         """
         settings = replace(settings or Personalisation(), enabled=True)
         seeds = self.federation.seeds
@@ -342,7 +342,7 @@ class Trained:
         state = self.state
         if not self.method.personalised:
             # Client state is of use to the next round alone, and there is none.
-            state = replace(state, memory={}, events={})
+            state = replace(state, client_state={}, events={})
         elif state.paged:
             raise SettingError(
                 "The vehicles' models are too many for memory and lie in a file. Train them into "
@@ -388,5 +388,5 @@ def read_trained(folder: Path, backend: RunBackend, method: str | None = None) -
     state, history = checkpoint
     if not choice.method.personalised:
         # Client state is of use to the next round alone, and there is none.
-        state = replace(state, memory={})
+        state = replace(state, client_state={})
     return Trained(history, state, run, choice, folder)

@@ -5,33 +5,34 @@ series resistance and the RC pair are looked up against the state of charge, lin
 The curves of vehicles.toml are typical of their chemistry, set from published ranges rather than
 fitted to one cell.
 
-Over one step the current is constant, so charge falls linearly (paper `eq:soc_system`, its capacity
-in Ah taken as 3600 C each) and, with the circuit's elements held at the charge in the middle of the
-step, V_1 relaxes exponentially (`eq:ecm_system`): no step is too long, unlike Euler's. Holding the
-middle is second order in the charge moved: a second at 3C moves 0.08 %, and the solution stays
-within 1e-6 V of the one whose elements follow the charge continuously.
+Over a second the current is constant, so charge falls linearly (paper `eq:soc_system`, with 3600 C
+per Ah) and, with the circuit's elements held at the charge in the middle of the second, V_1 relaxes
+exponentially (`eq:ecm_system`). Holding the middle is second order in the charge moved: a second at
+3C moves 0.08 %, and the solution stays within 1e-6 V of the one whose elements follow the charge
+continuously.
 
-All steps are solved together. V_1 is a chain of linear maps, composed by doubling; a demand for
-power makes current, charge and V_1 depend on each other, and is met by iterating over the
-whole drive. Each pass shrinks the error by about the share of the voltage lost inside the cells.
+All seconds are solved together. V_1 is a chain of linear maps, composed by doubling; under a demand
+for power, current, charge and V_1 depend on each other and are found by iterating over the complete
+drive. Each pass shrinks the error by about the share of the voltage that is lost inside the cells.
 """
 
 import math
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
-from fedwatt.errors import DataError, check
+from fedwatt.errors import DataError
 from fedwatt.telemetry.trip import FloatArray, IntArray
 
 KNOTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 SHIPPED: dict[str, Any] = tomllib.loads(
     Path(__file__).with_name("vehicles.toml").read_text(encoding="utf-8")
 )
-CURVES = ("open_v", "series_ohm", "transient_ohm", "transient_f")
 
 
 class Circuit(NamedTuple):
@@ -45,45 +46,29 @@ class Circuit(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """Capacity, curves against `soc` (knots from 0 to 1), and what a cell may be asked for."""
+    """Capacity, curves against the state of charge at `KNOTS`, and limits of a cell."""
 
     capacity_ah: float
-    soc: tuple[float, ...] = KNOTS
-    open_v: tuple[float, ...]
-    series_ohm: tuple[float, ...]
-    transient_ohm: tuple[float, ...]
-    transient_f: tuple[float, ...]
+    open_v: Sequence[float]
+    series_ohm: Sequence[float]
+    transient_ohm: Sequence[float]
+    transient_f: Sequence[float]
     least_v: float = 2.5
     most_v: float = 4.2
     discharge_limit_a: float = math.inf
     charge_limit_a: float = math.inf
 
-    def __post_init__(self) -> None:
-        check(self, "capacity_ah", 0 < self.capacity_ah < math.inf, "positive")
-        rising = all(a < b for a, b in zip(self.soc, self.soc[1:], strict=False))
-        spans = len(self.soc) >= 2 and self.soc[0] == 0 and self.soc[-1] == 1
-        check(self, "soc", rising and spans, "knots that rise from 0 to 1")
-        for curve in CURVES:
-            values = getattr(self, curve)
-            good = len(values) == len(self.soc) and all(0 < v < math.inf for v in values)
-            check(self, curve, good, f"{len(self.soc)} positive values, one a knot of soc")
-        falls = any(a > b for a, b in zip(self.open_v, self.open_v[1:], strict=False))
-        check(self, "open_v", not falls, "a curve that never falls as the cell is charged")
-        check(self, "least_v", 0 < self.least_v < self.most_v, f"in (0, {self.most_v})")
-        for name in ("discharge_limit_a", "charge_limit_a"):
-            check(self, name, getattr(self, name) > 0, "positive")
-
     def at(self, soc: FloatArray) -> Circuit:
-        """Elements of the circuit at states of charge [...]."""
-        return Circuit(*(np.interp(soc, self.soc, getattr(self, curve)) for curve in CURVES))
+        """Return the elements of the circuit at states of charge [...]."""
+        return Circuit(*(np.interp(soc, KNOTS, getattr(self, curve)) for curve in Circuit._fields))
 
     def stored_wh(self, soc: FloatArray) -> FloatArray:
-        """Chemical energy above empty, Q ∫ V_oc dSoC, exact for the linear curve; [...].
+        """Return the chemical energy above empty, Q ∫ V_oc dSoC, exact for the linear curve; [...].
 
-        >>> float(FLAT_CELL.stored_wh(np.array(0.5)))
-        18.0
+        >>> float(LEAF_CELL.stored_wh(np.array(1.0)).round(1))
+        125.8
         """
-        knots = np.array(self.soc)
+        knots = np.array(KNOTS)
         open_v = np.array(self.open_v)
         areas = np.diff(knots) * (open_v[1:] + open_v[:-1]) / 2
         below = np.concatenate([[0.0], np.cumsum(areas)])
@@ -94,7 +79,7 @@ class Cell:
         return np.asarray(self.capacity_ah * (below[piece] + within * mean_v))
 
     def scaled(self, size: float) -> "Cell":
-        """Return a cell of the same kind, `size` times as large: as if so many were in parallel."""
+        """Return a cell that is `size` times as large, as if so many cells were in parallel."""
         return replace(
             self,
             capacity_ah=self.capacity_ah * size,
@@ -106,34 +91,22 @@ class Cell:
         )
 
 
-def _shipped(name: str) -> Cell:
-    """Return a cell of vehicles.toml."""
-    values: dict[str, Any] = SHIPPED["cells"][name]
-    curves = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
-    return Cell(**values | curves)
-
-
-FLAT_CELL, LEAF_CELL, NMC_CELL = (_shipped(name) for name in ("flat", "leaf", "nmc"))
+LEAF_CELL = Cell(**SHIPPED["cells"]["leaf"])
+NMC_CELL = Cell(**SHIPPED["cells"]["nmc"])
 
 SECONDS_PER_HOUR = 3600.0
-SETTLED_A = 1e-9  # currents of a cell are found to within this
+SETTLED_A = 1e-9  # the iteration stops when no cell's current moves by more
 MOST_PASSES = 300
-FORGOTTEN = 1e-20  # what is left of V_1 once nobody need carry it on
+FORGOTTEN = 1e-20  # share of an earlier V_1 that is neglected
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pack:
-    """Cells in series and parallel: V_pack = n_s V_cell, I_pack = n_p I_cell, all cells alike."""
+    """Equal cells in series and parallel: V_pack = n_s V_cell, I_pack = n_p I_cell."""
 
     cell: Cell = LEAF_CELL
     in_series: int = 96
     in_parallel: int = 2
-    power_limit_w: float = math.inf  # what the terminals may give
-
-    def __post_init__(self) -> None:
-        for name in ("in_series", "in_parallel"):
-            check(self, name, getattr(self, name) >= 1, "at least 1 cell")
-        check(self, "power_limit_w", self.power_limit_w > 0, "positive")
 
     @property
     def cells(self) -> int:
@@ -142,12 +115,12 @@ class Pack:
 
     @property
     def capacity_wh(self) -> float:
-        """Energy from full to empty at no load."""
+        """Energy from full to empty without load."""
         return self.cells * float(self.cell.stored_wh(np.array(1.0)))
 
 
 def sized_pack(cell: Cell, in_series: int, capacity_wh: float) -> Pack:
-    """Return a pack of one string of cells, as large as the capacity asks for.
+    """Return a pack of one string of cells that are scaled to the capacity.
 
     >>> round(sized_pack(LEAF_CELL, 96, 30_000.0).capacity_wh, 6)
     30000.0
@@ -158,34 +131,28 @@ def sized_pack(cell: Cell, in_series: int, capacity_wh: float) -> Pack:
 
 @dataclass(frozen=True, eq=False)
 class Drives:
-    """Starts of drives in one long row of steps, and the pack's state of charge there.
+    """First seconds of consecutive drives, and the pack's state of charge there.
 
-    `first` [drives] are rows, ascending from 0. Where `start_soc` [drives] is NaN the pack is as
-    full as the drive before left it. A pack has rested before each drive: V_1 is 0.
+    `first` [drives] are rows, ascending from 0. Where `start_soc` [drives] is NaN the pack keeps
+    the charge that the previous drive left. A pack has rested before each drive: V_1 is 0.
     """
 
     first: IntArray
     start_soc: FloatArray
 
-    @staticmethod
-    def one(start_soc: float) -> "Drives":
-        """Return a single drive."""
-        return Drives(np.array([0]), np.array([start_soc]))
-
 
 @dataclass(frozen=True, eq=False)
 class PackTrace:
-    """Voltage, current and state of charge of a pack in each step; all [steps].
+    """Voltage, current and state of charge of a pack in each second; all [seconds].
 
-    Current is constant over a step, voltage is its mean, so their product is the mean power.
-    `soc` and `transient_v` (V_1 of a cell) are at the end of the step.
+    Current is constant over a second and voltage is its mean: their product is the mean power.
+    `soc` and `transient_v` (V_1 of a cell) are at the end of the second.
     """
 
     current_a: FloatArray
     voltage_v: FloatArray
     soc: FloatArray
     transient_v: FloatArray
-    interval_s: float
 
     @property
     def power_w(self) -> FloatArray:
@@ -194,24 +161,23 @@ class PackTrace:
 
     @property
     def energy_wh(self) -> FloatArray:
-        """Energy that left the terminals in each step."""
-        return self.power_w * self.interval_s / SECONDS_PER_HOUR
+        """Energy that left the terminals in each second."""
+        return self.power_w / SECONDS_PER_HOUR
 
 
 def coulomb_count(
-    current_a: FloatArray, capacity_ah: float, drives: Drives, interval_s: float = 1.0
+    current_a: FloatArray, capacity_ah: float, drives: Drives
 ) -> tuple[FloatArray, FloatArray]:
-    """State of charge at the start and at the end of each step, both [steps] (`eq:soc_system`).
+    """Return the state of charge at the start and end of each second, [seconds] (`eq:soc_system`).
 
-    >>> start, end = coulomb_count(np.array([36.0, -18.0]), 1.0, Drives.one(0.5), 10.0)
+    >>> drive = Drives(np.array([0]), np.array([0.5]))
+    >>> start, end = coulomb_count(np.array([360.0, -180.0]), 1.0, drive)
     >>> start.round(3), end.round(3)
     (array([0.5, 0.4]), array([0.4 , 0.45]))
     """
-    step = current_a * (interval_s / (SECONDS_PER_HOUR * capacity_ah))
+    step = current_a * (1 / (SECONDS_PER_HOUR * capacity_ah))
     used = np.cumsum(step)
     has_start = np.isfinite(drives.start_soc)
-    if not len(has_start) or not has_start[0]:
-        raise DataError("The first drive has no state of charge to start from. Give it one.")
     rows = drives.first[has_start]
     steps = np.diff(rows, append=len(current_a))
     full = drives.start_soc[has_start] + used[rows] - step[rows]
@@ -219,37 +185,35 @@ def coulomb_count(
     return end + step, end
 
 
-def respond(
-    pack: Pack, current_a: FloatArray, drives: Drives, interval_s: float = 1.0
-) -> PackTrace:
-    """Return the pack under a given current [steps]."""
+def respond(pack: Pack, current_a: FloatArray, drives: Drives) -> PackTrace:
+    """Return the pack under a current [seconds]."""
     cell_a = current_a / pack.in_parallel
-    _, soc, behind_v, behind_ohm, transient_v = _solved(pack.cell, cell_a, drives, interval_s)
-    cell_v = behind_v - behind_ohm * cell_a
-    return PackTrace(current_a, pack.in_series * cell_v, soc, transient_v, interval_s)
+    _, soc, inner_v, inner_ohm, transient_v = _solved(pack.cell, cell_a, drives)
+    cell_v = inner_v - inner_ohm * cell_a
+    return PackTrace(current_a, pack.in_series * cell_v, soc, transient_v)
 
 
-def supply(pack: Pack, power_w: FloatArray, drives: Drives, interval_s: float = 1.0) -> PackTrace:
-    """Return the pack under a demand for mean power [steps], as far as its limits let it be met.
+def supply(pack: Pack, power_w: FloatArray, drives: Drives) -> PackTrace:
+    """Return the pack under a demand for mean power [seconds], as far as its limits allow.
 
-    Power is + for discharge. Limits are the current, voltage and charge of a cell and the power of
-    the terminals; what they leave is in the trace's own power.
+    Power is + for discharge. The current, voltage and charge of a cell are limited; the trace's
+    own power is what the pack gave.
     """
     cell = pack.cell
-    wanted_w = np.minimum(power_w, pack.power_limit_w) / pack.cells
-    cell_a = wanted_w / float(np.mean(cell.open_v))
-    per_charge = SECONDS_PER_HOUR * cell.capacity_ah / interval_s
+    cell_w = power_w / pack.cells
+    cell_a = cell_w / float(np.mean(cell.open_v))
+    full_a = SECONDS_PER_HOUR * cell.capacity_ah  # empties a cell in one second
     for _ in range(MOST_PASSES):
-        start, _, behind_v, behind_ohm, _ = _solved(cell, cell_a, drives, interval_s)
-        most_a = np.minimum((behind_v - cell.least_v) / behind_ohm, start * per_charge)
-        most_a = np.minimum(np.maximum(most_a, 0.0), cell.discharge_limit_a)
-        least_a = np.maximum((behind_v - cell.most_v) / behind_ohm, (start - 1) * per_charge)
-        least_a = np.maximum(np.minimum(least_a, 0.0), -cell.charge_limit_a)
-        found_a = np.clip(_current(wanted_w, behind_v, behind_ohm), least_a, most_a)
-        moved_a = np.abs(found_a - cell_a).max(initial=0.0)
-        cell_a = found_a
+        start, _, inner_v, inner_ohm, _ = _solved(cell, cell_a, drives)
+        most_a = np.minimum((inner_v - cell.least_v) / inner_ohm, start * full_a)
+        most_a = np.clip(most_a, 0.0, cell.discharge_limit_a)
+        least_a = np.maximum((inner_v - cell.most_v) / inner_ohm, (start - 1) * full_a)
+        least_a = np.clip(least_a, -cell.charge_limit_a, 0.0)
+        next_a = np.clip(_current(cell_w, inner_v, inner_ohm), least_a, most_a)
+        moved_a = np.abs(next_a - cell_a).max(initial=0.0)
+        cell_a = next_a
         if moved_a <= SETTLED_A:
-            return respond(pack, cell_a * pack.in_parallel, drives, interval_s)
+            return respond(pack, cell_a * pack.in_parallel, drives)
     raise DataError(
         f"The current of a pack of {pack.capacity_wh:.0f} Wh under a peak demand of "
         f"{np.max(power_w):.0f} W did not settle. Use a larger pack or a smaller demand."
@@ -257,47 +221,43 @@ def supply(pack: Pack, power_w: FloatArray, drives: Drives, interval_s: float = 
 
 
 def _solved(
-    cell: Cell, cell_a: FloatArray, drives: Drives, interval_s: float
+    cell: Cell, cell_a: FloatArray, drives: Drives
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Charge before and after each step, the voltage and resistance behind its current, and V_1.
+    """Return charge before and after each second, the inner voltage and resistance, and V_1.
 
-    V_1 after a step is decay · before + (1 - decay) · R_1 · I. All [steps].
+    The mean voltage of a second is inner voltage - inner resistance · I. V_1 after it is
+    decay · before + (1 - decay) · R_1 · I. All [seconds].
     """
-    start, end = coulomb_count(cell_a, cell.capacity_ah, drives, interval_s)
+    start, end = coulomb_count(cell_a, cell.capacity_ah, drives)
     circuit = cell.at((start + end) / 2)
-    decay, carried = _relaxation(circuit, interval_s)
+    time_constants = 1 / (circuit.transient_ohm * circuit.transient_f)
+    decay = np.exp(-time_constants)
+    mean_decay = -np.expm1(-time_constants) / time_constants
     keep = decay.copy()
     keep[drives.first] = 0.0
     transient_v = chained(keep, (1 - decay) * circuit.transient_ohm * cell_a)
-    behind_v = circuit.open_v - carried * _before(transient_v, drives)
-    behind_ohm = circuit.series_ohm + (1 - carried) * circuit.transient_ohm
-    return start, end, behind_v, behind_ohm, transient_v
+    inner_v = circuit.open_v - mean_decay * before(transient_v, drives)
+    inner_ohm = circuit.series_ohm + (1 - mean_decay) * circuit.transient_ohm
+    return start, end, inner_v, inner_ohm, transient_v
 
 
-def _relaxation(circuit: Circuit, interval_s: float) -> tuple[FloatArray, FloatArray]:
-    """Return the remainder of V_1 at the end of each step, and its mean over it, without
-    current.
-    """
-    steps = interval_s / (circuit.transient_ohm * circuit.transient_f)
-    return np.exp(-steps), -np.expm1(-steps) / steps
-
-
-def _before(transient_v: FloatArray, drives: Drives) -> FloatArray:
-    before = np.empty_like(transient_v)
-    before[1:] = transient_v[:-1]
-    before[drives.first] = 0.0
-    return before
+def before(transient_v: FloatArray, drives: Drives) -> FloatArray:
+    """Return V_1 at the start of each second, [seconds]."""
+    start_v = np.roll(transient_v, 1)
+    start_v[drives.first] = 0.0
+    return start_v
 
 
 def chained(keep: FloatArray, add: FloatArray) -> FloatArray:
-    """x with x[n] = keep[n] · x[n-1] + add[n] and nothing before; keep in [0, 1]. All [steps].
+    """Return x with x[n] = keep[n] · x[n-1] + add[n] from x[-1] = 0; keep in [0, 1]. All [steps].
 
-    Maps are composed over 1, 2, 4, ... steps, until nothing of the oldest is left.
+    Maps are composed over 1, 2, 4, ... steps, until the oldest no longer counts.
 
     >>> chained(np.array([0.0, 0.5, 0.5]), np.array([8.0, 0.0, 1.0]))
     array([8., 4., 3.])
     """
-    keep, add = keep.copy(), add.copy()
+    keep = keep.copy()
+    add = add.copy()
     reach = 1
     while reach < len(add) and keep.max() > FORGOTTEN:
         add[reach:] += keep[reach:] * add[:-reach]
@@ -306,12 +266,37 @@ def chained(keep: FloatArray, add: FloatArray) -> FloatArray:
     return add
 
 
-def _current(power_w: FloatArray, behind_v: FloatArray, behind_ohm: FloatArray) -> FloatArray:
-    """Return current at which (behind_v - behind_ohm · I) · I is the power, the smaller root.
+def _current(power_w: FloatArray, inner_v: FloatArray, inner_ohm: FloatArray) -> FloatArray:
+    """Return the smaller current at which (inner_v - inner_ohm · I) · I is the power.
 
-    A power beyond reach asks for the current of the greatest power there is.
+    Where no current gives the power, it is that of the greatest power.
     """
-    inside = np.maximum(behind_v**2 - 4 * behind_ohm * power_w, 0.0)
-    # A reachable power would give this root as well; beyond reach it would overstate the current.
-    root: FloatArray = 2 * power_w / (behind_v + np.sqrt(inside))
-    return np.minimum(root, behind_v / (2 * behind_ohm))
+    inside = np.maximum(inner_v**2 - 4 * inner_ohm * power_w, 0.0)
+    # Beyond the greatest power this root would overstate the current.
+    root: FloatArray = 2 * power_w / (inner_v + np.sqrt(inside))
+    return np.minimum(root, inner_v / (2 * inner_ohm))
+
+
+RECHARGE_BELOW_SOC = 0.4
+LEAST_SOC = 0.1
+CHARGED_TO_SOC = (0.8, 0.95)
+# Heat inside the pack and its lower voltage under load cost a little more charge than energy says.
+MARGIN = 1.06
+
+
+def charge_between_trips(
+    pack: Pack, trip: IntArray, demand_w: FloatArray, rng: Generator
+) -> Drives:
+    """Return the starts of trips, and the state of charge where the pack was charged before.
+
+    `trip` [seconds] counts from 0. The decision rests on the demand alone: no battery is solved.
+    """
+    first = np.flatnonzero(np.diff(trip, prepend=-1))
+    used = MARGIN * np.add.reduceat(demand_w, first) / 3600 / pack.capacity_wh
+    start_soc = np.full(len(first), np.nan)
+    now = 0.0
+    for number, share in enumerate(used):
+        if now < RECHARGE_BELOW_SOC or now - share < LEAST_SOC:
+            now = start_soc[number] = float(rng.uniform(*CHARGED_TO_SOC))
+        now -= share
+    return Drives(first, start_soc)

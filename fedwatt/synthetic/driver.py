@@ -1,6 +1,6 @@
 """Driver model: speed at every point of a path, then motion at every second.
 
-Along the path the driver wants to go as fast as limits, turns, stops and traffic allow, within a
+Along the path the driver goes as fast as limits, turns, stops and traffic allow, within a
 comfortable acceleration a(v) = a₀ / (1 + v²/v₀²). The distance needed to reach a speed from rest is
 then (u + u²/2v₀²) / 2a₀ with u = v². Measured by that distance, accelerating over a step adds just
 the step's length, so the fastest feasible profile is one running minimum forward (accelerating) and
@@ -22,8 +22,7 @@ BRAKING_FADE_MPS = 25.0
 SIGNAL_STOP_SHARE = 0.5
 GIVE_WAY_STOP_SHARE = 0.4
 CREEP_MPS = 3.0
-# in the thickest traffic, on the slowest roads
-HELD_UP_PER_M = 0.005
+HELD_UP_PER_M = 0.005  # in the thickest traffic, on the slowest roads
 SLOW_ROAD_MPS = 30 / 3.6
 PARKED_S = (5.0, 40.0)  # switched on but not yet, or no longer, driving
 
@@ -34,7 +33,7 @@ class DriverStyle:
 
     accelerating_mps2: float
     braking_mps2: float
-    speed_factor: float  # speed wanted on a free road, as a share of the limit
+    speed_factor: float  # desired speed on a free road, as a share of the limit
     unsteadiness: float  # relative ripple of speed on a free road
     congestion: float  # how heavy the traffic is when this driver goes, 0 to 1
 
@@ -46,30 +45,42 @@ class Effort:
     from_rest_mps2: float
     fade_mps: float
 
-    def run_up_m(self, speed_mps: FloatArray) -> FloatArray:
-        """Distance needed to reach a speed from rest.
+    def run_up(self, speed_mps: FloatArray) -> FloatArray:
+        """Return the distance needed to reach a speed from rest.
 
-        >>> float(Effort(2.0, 10.0).run_up_m(np.array(10.0)))
+        >>> float(Effort(2.0, 10.0).run_up(np.array(10.0)))
         37.5
         """
         u = speed_mps**2
         return (u + u**2 / (2 * self.fade_mps**2)) / (2 * self.from_rest_mps2)
 
-    def reached_mps(self, run_up_m: FloatArray) -> FloatArray:
-        """Speed reached from rest after a distance; inverse of `run_up_m`."""
+    def reached_mps(self, run_up: FloatArray) -> FloatArray:
+        """Return the speed reached from rest after a run-up; inverse of `run_up`."""
         u0 = self.fade_mps**2
         # Rounding can leave a stop at -1e-12 m.
-        lift = 4 * self.from_rest_mps2 * np.maximum(run_up_m, 0.0) / u0
+        lift = 4 * self.from_rest_mps2 * np.maximum(run_up, 0.0) / u0
         # u0 (sqrt(1 + lift) - 1), without cancellation near a stop.
         return np.asarray(np.sqrt(u0 * lift / (np.sqrt(1 + lift) + 1)))
 
 
+def feasible(
+    desired_mps: FloatArray, along: FloatArray, forward: Effort, backward: Effort
+) -> FloatArray:
+    """Return the fastest speed up to the desired one that can be accelerated to and braked from.
+
+    `along` [points] is the distance, or time, at which each speed is desired.
+    """
+    slack = np.minimum.accumulate(forward.run_up(desired_mps) - along)
+    need = backward.run_up(forward.reached_mps(along + slack)) + along
+    return backward.reached_mps(np.minimum.accumulate(need[::-1])[::-1] - along)
+
+
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """Second-by-second motion of all trips, one after the other; arrays are [seconds].
+    """Second-by-second motion of all trips in a row; arrays are [seconds].
 
-    `distance_m` is along the path. `moved_m` and `gained_mps` are the way made and the speed gained
-    during the second that ends here; both are 0 in the first second of a trip, before it moves off.
+    `distance_m` is along the path. `moved_m` and `gained_mps` are distance and speed gained during
+    the second that ends here; both are 0 in the first second of a trip, before it moves off.
     """
 
     trip: IntArray
@@ -81,7 +92,7 @@ class Motion:
 
 
 def draw_style(rng: Generator, duty: Duty = DUTIES["passenger"]) -> DriverStyle:
-    """Habits of a driver, from calm to brisk, in a vehicle that does this duty."""
+    """Draw the habits of a driver, from calm to brisk, in a vehicle with this duty."""
     briskness = rng.normal()
     accelerating = float(np.clip(1.75 * np.exp(0.15 * briskness), 1.25, 2.4))
     braking = float(np.clip(1.65 * np.exp(0.12 * briskness + 0.08 * rng.normal()), 1.2, 2.4))
@@ -97,19 +108,22 @@ def draw_style(rng: Generator, duty: Duty = DUTIES["passenger"]) -> DriverStyle:
 def drive(
     path: Path, style: DriverStyle, rng: Generator, duty: Duty = DUTIES["passenger"]
 ) -> Motion:
-    """Motion of every trip of `path`."""
-    desired_mps, waiting_s = _wishes(path, style, rng)
+    """Drive every trip of `path`."""
+    desired_mps, waiting_s = _desired(path, style, rng)
     desired_mps = np.minimum(desired_mps, duty.top_mps)
     halts = path.pass_point[path.bus_stop & (rng.random(len(path.bus_stop)) < duty.halts)]
     desired_mps[halts] = 0.0
     waiting_s[halts] += duty.halt_s * rng.gamma(4.0, 0.25, len(halts))
-    speed = _feasible(desired_mps, style, _mood(path, rng))
+    way_m = np.concatenate([[0.0], np.cumsum(_mood(path, rng)[1:])]) * STEP_M
+    forward = Effort(style.accelerating_mps2, ACCELERATING_FADE_MPS)
+    backward = Effort(style.braking_mps2, BRAKING_FADE_MPS)
+    speed = feasible(desired_mps, way_m, forward, backward)
     idle_s = rng.uniform(*PARKED_S, (2, len(path.trip_bounds) - 1))
     return _each_second(speed, waiting_s, path.trip_bounds, idle_s)
 
 
-def _wishes(path: Path, style: DriverStyle, rng: Generator) -> tuple[FloatArray, FloatArray]:
-    """Highest speed wanted at each point, and seconds spent standing there; both [points]."""
+def _desired(path: Path, style: DriverStyle, rng: Generator) -> tuple[FloatArray, FloatArray]:
+    """Draw the desired speed at each point, and the seconds of standing there; both [points]."""
     points = len(path.x_m)
     trips = len(path.trip_bounds) - 1
     # Traffic differs from trip to trip and is thickest in the centre.
@@ -146,27 +160,17 @@ def _wishes(path: Path, style: DriverStyle, rng: Generator) -> tuple[FloatArray,
 
 
 def _mood(path: Path, rng: Generator) -> FloatArray:
-    """Return how eagerly the driver accelerates from one crossing to the next, [points]."""
+    """Draw a factor on acceleration and braking for each leg between crossings, [points]."""
     legs = np.searchsorted(path.pass_point, np.arange(len(path.x_m)), side="right")
     eagerness = np.clip(np.exp(0.2 * rng.normal(size=len(path.pass_point) + 1)), 0.6, 1.3)
     return eagerness[legs]
 
 
-def _feasible(desired_mps: FloatArray, style: DriverStyle, mood: FloatArray) -> FloatArray:
-    """Fastest speed under `wanted` [points] within comfortable acceleration and braking."""
-    way = np.concatenate([[0.0], np.cumsum(mood[1:])]) * STEP_M
-    forward = Effort(style.accelerating_mps2, ACCELERATING_FADE_MPS)
-    speed = forward.reached_mps(way + np.minimum.accumulate(forward.run_up_m(desired_mps) - way))
-    backward = Effort(style.braking_mps2, BRAKING_FADE_MPS)
-    need = backward.run_up_m(speed) + way
-    return backward.reached_mps(np.minimum.accumulate(need[::-1])[::-1] - way)
-
-
 def _ripple(path: Path, memory_s: float, rng: Generator) -> FloatArray:
-    """Smooth noise of about unit spread along the path, [points].
+    """Draw smooth noise of about unit spread along the path, [points].
 
-    It forgets itself over `memory_s` of driving at the limit: a ripple of fixed length would be
-    far too quick on a motorway.
+    It lasts about `memory_s` of driving at the limit: a ripple of fixed length would be far too
+    quick on a motorway.
     """
     knot = np.cumsum(STEP_M / path.limit_mps) / (memory_s / 2)
     knots = np.clip(rng.normal(size=int(knot[-1]) + 2), -2, 2)
@@ -176,9 +180,9 @@ def _ripple(path: Path, memory_s: float, rng: Generator) -> FloatArray:
 def _each_second(
     speed: FloatArray, waiting_s: FloatArray, bounds: IntArray, idle_s: FloatArray
 ) -> Motion:
-    """Motion at whole seconds from speed at points, acceleration being constant between points.
+    """Return the motion at whole seconds; acceleration is constant between points.
 
-    `idle_s` [2, trips] is spent parked before and after each trip.
+    The vehicle is parked for `idle_s` [2, trips] before and after each trip.
     """
     before_s, after_s = idle_s
     step_s = 2 * STEP_M / (speed[:-1] + speed[1:])
@@ -192,7 +196,7 @@ def _each_second(
     second = np.arange(len(trip)) - first[trip]
     clock_s = np.clip((start_s - before_s)[trip] + second, start_s[trip], end_s[trip])
 
-    # The step being driven starts at the last point already left; who waits stands at its far end.
+    # The step being driven starts at the last point left; a waiting vehicle stands at its far end.
     at = np.clip(np.searchsorted(leave_s, clock_s, side="right") - 1, 0, len(step_s) - 1)
     since_s = np.minimum(clock_s - leave_s[at], step_s[at])
     gain = (speed[at + 1] - speed[at]) / step_s[at]

@@ -1,13 +1,13 @@
 """Virtual electrification: recorded drives as an electric vehicle would have driven them.
 
-Any 1 Hz speed trace with an outside temperature will do; climate and pack are the electric
-vehicle's own. Where the road's grade is not recorded it is taken as level. The energy is simulated
-and must be marked so wherever it goes.
+A trace needs speed at 1 Hz and the outside temperature; climate and pack are those of the electric
+vehicle. A road without a recorded grade counts as level. The energy is simulated and must be marked
+so in every result.
 
-A truck or bus follows a car's trace as well as it can: no faster, never ahead of its own
-acceleration and braking, and a bus halts now and then in town. It keeps the trace's clock, so the
-same trips last as long whatever drives them, but it covers less distance: a truck a few per cent,
-a bus a third or more.
+A truck or bus follows a car's trace as well as it can: no faster, within its own acceleration and
+braking, and a bus halts now and then in town. It keeps the trace's clock, so a trip lasts as long
+for every kind of vehicle, but covers less distance: a few per cent less for a truck, a third or
+more for a bus.
 
 A vehicle keeps its name and its trips' names whatever kind it is driven as, and trips are split by
 these names: a car, truck and bus made of the same recording train, validate and test on the same
@@ -15,7 +15,7 @@ trips.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -23,24 +23,30 @@ import numpy as np
 
 from fedwatt.errors import DataError
 from fedwatt.randomness import generator
-from fedwatt.synthetic.battery import supply
-from fedwatt.synthetic.energy import (
-    charge_between_trips,
+from fedwatt.synthetic.battery import charge_between_trips, supply
+from fedwatt.synthetic.driver import (
+    ACCELERATING_FADE_MPS,
+    BRAKING_FADE_MPS,
+    Effort,
+    feasible,
+)
+from fedwatt.synthetic.vehicle import (
+    DUTIES,
+    Duty,
+    VehicleParameters,
     climate_power_w,
+    draw_vehicle,
     traction_power_w,
     wheel_power_w,
 )
-from fedwatt.synthetic.vehicle import DUTIES, Duty, VehicleParameters, draw_vehicle
 from fedwatt.telemetry.channels import CHANNELS
 from fedwatt.telemetry.trip import FloatArray, Trip, Vehicle
 
 Channels = Mapping[str, FloatArray]
 
-# a₀ of the fastest car a trace may come from, m/s², and the speed at which a₀ has halved.
+# a₀ of the fastest car that a trace may come from.
 ACCELERATING_MPS2 = 2.2
-ACCELERATING_FADE_MPS = 15.0
 BRAKING_MPS2 = 2.8
-BRAKING_FADE_MPS = 25.0
 HALT_EVERY_M = (400.0, 900.0)
 NO_HALT_ABOVE_MPS = 60 / 3.6
 AROUND_S = 61
@@ -55,7 +61,7 @@ class ElectricDrive:
 
 
 def mean_motion(speed_mps: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean speed and speed gained in the second that ends at each sample, both [seconds].
+    """Return mean speed and speed gained in the second that ends at each sample, both [seconds].
 
     >>> mean_motion(np.array([1.0, 3.0, 2.0]))
     (array([1. , 2. , 2.5]), array([ 0.,  2., -1.]))
@@ -67,7 +73,7 @@ def mean_motion(speed_mps: FloatArray) -> tuple[FloatArray, FloatArray]:
 def driving_power_w(
     vehicle: VehicleParameters, channels: Channels, payload_kg: float = 0.0
 ) -> FloatArray:
-    """Electric power of the drivetrain over one trip [seconds], on the level if it has no grade."""
+    """Return the drivetrain's electric power in a trip [seconds]; without grade on the level."""
     mean_mps, gained_mps = mean_motion(channels["speed_mps"])
     ambient_c = channels["ambient_c"]
     grade = channels.get("grade", np.zeros_like(mean_mps))
@@ -81,7 +87,7 @@ def electrify(
     payload_kg: FloatArray,
     rng: np.random.Generator,
 ) -> list[ElectricDrive]:
-    """Drive the trips in order with one vehicle, charging it in between when it needs to.
+    """Drive the trips in order with one vehicle, which is charged in between where needed.
 
     A trip needs `speed_mps` and `ambient_c`, and keeps its other inputs; `payload_kg` is [trips].
     """
@@ -97,60 +103,56 @@ def electrify(
     number = np.repeat(np.arange(len(trips)), [len(trip) for trip in demands_w])
     drives = charge_between_trips(vehicle.pack, number, demand_w, rng)
     trace = supply(vehicle.pack, demand_w, drives)
-    power_w = trace.power_w
-    energy_wh = trace.energy_wh
+    supplied = {
+        "energy_wh": trace.energy_wh,
+        "voltage_v": trace.voltage_v,
+        "current_a": trace.current_a,
+        "soc": trace.soc,
+    }
+    short_w = np.maximum(demand_w, 0.0) - np.maximum(trace.power_w, 0.0)
     electric = []
     bounds = pairwise([*drives.first.tolist(), len(demand_w)])
     for trip, (heater_w, ac_w), (start, stop) in zip(trips, climate, bounds, strict=True):
         rows = slice(start, stop)
-        asked_w = np.maximum(demand_w[rows], 0.0)
-        short_w = asked_w - np.maximum(power_w[rows], 0.0)
-        channels = {
-            **trip,
-            "heater_w": heater_w,
-            "ac_w": ac_w,
-            "energy_wh": energy_wh[rows],
-            "voltage_v": trace.voltage_v[rows],
-            "current_a": trace.current_a[rows],
-            "soc": trace.soc[rows],
-        }
-        electric.append(ElectricDrive(channels, float(short_w.sum() / max(asked_w.sum(), 1.0))))
+        demanded = max(np.maximum(demand_w[rows], 0.0).sum(), 1.0)
+        channels = {**trip, "heater_w": heater_w, "ac_w": ac_w}
+        channels |= {name: values[rows] for name, values in supplied.items()}
+        electric.append(ElectricDrive(channels, float(short_w[rows].sum() / demanded)))
     return electric
 
 
 def followed(speed_mps: FloatArray, duty: Duty, rng: np.random.Generator) -> FloatArray:
-    """Speed of a vehicle of this duty that follows a car's trace, never faster; [seconds]."""
+    """Return the speed of a vehicle of this duty that follows a car's trace, [seconds]."""
     if math.isinf(duty.top_mps):
         return speed_mps  # a car follows a car as it is
     desired_mps = np.minimum(speed_mps, duty.top_mps)
     if duty.halts:
         desired_mps = _with_halts(desired_mps, duty, rng)
-    clock = np.arange(len(desired_mps), dtype=float)
-    forward = duty.accelerating * ACCELERATING_MPS2, ACCELERATING_FADE_MPS
-    late = np.minimum.accumulate(run_up_s(desired_mps, *forward) - clock) + clock
-    backward = duty.braking * BRAKING_MPS2, BRAKING_FADE_MPS
-    need = run_up_s(reached_mps(late, *forward), *backward) + clock
-    reached = reached_mps(np.minimum.accumulate(need[::-1])[::-1] - clock, *backward)
-    return np.minimum(reached, desired_mps)
+    forward = TimedEffort(duty.accelerating * ACCELERATING_MPS2, ACCELERATING_FADE_MPS)
+    backward = TimedEffort(duty.braking * BRAKING_MPS2, BRAKING_FADE_MPS)
+    clock_s = np.arange(len(desired_mps), dtype=float)
+    return np.minimum(feasible(desired_mps, clock_s, forward, backward), desired_mps)
 
 
-def run_up_s(speed_mps: FloatArray, from_rest_mps2: float, fade_mps: float) -> FloatArray:
-    """Time to reach a speed from rest at an acceleration of a₀ / (1 + v²/v₀²).
+class TimedEffort(Effort):
+    """An effort whose run-up is the time from rest, in place of the distance."""
 
-    >>> float(run_up_s(np.array(3.0), 1.0, 3.0))
-    4.0
-    """
-    return (speed_mps + speed_mps**3 / (3 * fade_mps**2)) / from_rest_mps2
+    def run_up(self, speed_mps: FloatArray) -> FloatArray:
+        """Return the time to reach a speed from rest.
 
+        >>> float(TimedEffort(1.0, 3.0).run_up(np.array(3.0)))
+        4.0
+        """
+        return (speed_mps + speed_mps**3 / (3 * self.fade_mps**2)) / self.from_rest_mps2
 
-def reached_mps(run_up: FloatArray, from_rest_mps2: float, fade_mps: float) -> FloatArray:
-    """Speed reached from rest after a time: the real root of a cubic, inverse of `run_up_s`."""
-    along = 1.5 * from_rest_mps2 * np.maximum(run_up, 0.0) / fade_mps
-    return 2 * fade_mps * np.sinh(np.arcsinh(along) / 3)
+    def reached_mps(self, run_up: FloatArray) -> FloatArray:
+        """Return the speed reached from rest after a time: the real root of a cubic."""
+        along = 1.5 * self.from_rest_mps2 * np.maximum(run_up, 0.0) / self.fade_mps
+        return 2 * self.fade_mps * np.sinh(np.arcsinh(along) / 3)
 
 
 def _with_halts(desired_mps: FloatArray, duty: Duty, rng: np.random.Generator) -> FloatArray:
-    """Stand still every few hundred metres, except on fast roads; [seconds]."""
+    """Insert halts every few hundred metres, except on fast roads; [seconds]."""
     way_m = np.cumsum(desired_mps)
     stops = int(way_m[-1] / HALT_EVERY_M[0]) + 1
     at_m = np.cumsum(rng.uniform(*HALT_EVERY_M, stops))
@@ -164,8 +166,8 @@ def _with_halts(desired_mps: FloatArray, duty: Duty, rng: np.random.Generator) -
     return halting
 
 
-# A vehicle gets a larger pack than its class's where it cannot drive a trip: leaving the trip out
-# would give each kind another split, and labels clipped at its limits would belong to no vehicle.
+# A vehicle that cannot drive a trip gets a larger pack than its class has: without the trip each
+# kind would have another split, and labels clipped at the pack's limits would belong to no vehicle.
 MOST_UNMET = 0.01
 LARGER = 1.3
 LARGER_PACKS = 10
@@ -174,8 +176,8 @@ LARGER_PACKS = 10
 def electrified_vehicle(recording: Vehicle, *, kind: str = "passenger", seed: int = 0) -> Vehicle:
     """Return the recorded drives as an electric vehicle of a kind would have driven them.
 
-    Its class and parameters are drawn from `seed` and its name; its pack is larger than usual where
-    its trips need it. Energy is always simulated, also where the recording has measured energy.
+    Class and parameters are drawn from `seed` and the name; the pack is larger than usual where the
+    trips need it. Energy is always simulated, even where the recording has measured energy.
     """
     name = recording.name
     trips = recording.trips
@@ -204,26 +206,17 @@ def electrified_vehicle(recording: Vehicle, *, kind: str = "passenger", seed: in
         )
     pairs = zip(trips, drives, strict=True)
     made = tuple(replace(trip, channels=drive.channels) for trip, drive in pairs)
-    description = {
+    facts = {
         "source": f"{recording.facts.get('source', 'recorded')} driving, electrified, seed {seed}",
         "model": model,
-        "powertrain": "ev",
-        "mass_kg": round(parameters.mass_kg, 1),
-        "pack_capacity_wh": round(parameters.pack.capacity_wh, 1),
+        **parameters.facts,
         "recorded_powertrain": recording.facts.get("powertrain", "unknown"),
     }
-    return Vehicle(name, made, kind, "simulated", description)
-
-
-def electrified_vehicles(
-    recordings: Iterable[Vehicle], *, kind: str = "passenger", seed: int = 0
-) -> Iterator[Vehicle]:
-    """Each recording as an electric vehicle, one at a time."""
-    return (electrified_vehicle(each, kind=kind, seed=seed) for each in recordings)
+    return Vehicle(name, made, kind, "simulated", facts)
 
 
 def _inputs(vehicle: str, trip: Trip, speed_mps: FloatArray) -> dict[str, FloatArray]:
-    """Return the inputs and positions that road and weather give, without labels."""
+    """Return the channels of road and weather with the new speed, without labels."""
     if "ambient_c" not in trip.channels:
         raise DataError(
             f"Vehicle '{vehicle}', trip '{trip.name}' has no channel 'ambient_c', which heating "

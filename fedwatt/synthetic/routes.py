@@ -16,9 +16,8 @@ from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray
 STEP_M = 5.0
 ELEVATION_EVERY = 4  # steps; elevation is far smoother than the path
 SHORTEST_TRIP_M = 800.0  # as the crow flies
-# how many, and over which distance they thin out
 ERRANDS = 5
-ERRAND_M = 2500.0
+ERRAND_M = 2500.0  # they thin out over this distance from home
 HOMEWARD = 0.65  # how often a drive from elsewhere goes home
 DEPOT_M = (3000.0, 6500.0)
 DISTRICT_M = 1500.0
@@ -63,14 +62,14 @@ class Path:
     bus_stop: BoolArray
 
     def at(self, values: FloatArray, distance_m: FloatArray) -> FloatArray:
-        """Values [points] at distances [...] along the path, linear between points."""
+        """Interpolate values [points] at distances [...] along the path."""
         return np.interp(distance_m / STEP_M, np.arange(len(values)), values)
 
 
 def itinerary(
     town: Town, seed: int, vehicle: str, trips: int, kind: str = "passenger"
 ) -> tuple[str, list[list[int]]]:
-    """Name of the vehicle's route mix, and the nodes of each of its trips in order."""
+    """Draw a vehicle's trips: the name of its route mix, and the nodes of each trip in order."""
     rng = generator(seed, "routes", vehicle)
     if kind == "truck":
         return "delivery rounds", _delivery_rounds(town, trips, rng)
@@ -80,7 +79,7 @@ def itinerary(
 
 
 def _commuting(town: Town, trips: int, rng: np.random.Generator) -> tuple[str, list[list[int]]]:
-    """Return a car lives at one node, works at one place and runs errands to five others."""
+    """Draw trips of a car: home at one node, work at one place, errands to five others."""
     roads = town.roads
     places = town.places
     mix_name = str(rng.choice(list(ROUTE_MIXES)))
@@ -105,19 +104,17 @@ def _commuting(town: Town, trips: int, rng: np.random.Generator) -> tuple[str, l
             onward = onward[_metres(roads, onward, here) > SHORTEST_TRIP_M]
             straight_home = len(onward) == 0 or rng.random() < HOMEWARD
             destination = home if straight_home else int(rng.choice(onward))
-        # Ways are known toward places; the way home is the way from home, driven back.
-        path = (
-            roads.path_to(here, home)[::-1]
-            if destination == home
-            else roads.path_to(destination, here)
-        )
-        paths.append(path)
+        # Ways are stored toward places; the way home is the way from home, driven back.
+        if destination == home:
+            paths.append(roads.path_to(here, home)[::-1])
+        else:
+            paths.append(roads.path_to(destination, here))
         here = destination
     return mix_name, paths
 
 
 def _delivery_rounds(town: Town, trips: int, rng: np.random.Generator) -> list[list[int]]:
-    """Return a truck leaves its depot, delivers to a few places near each other and returns."""
+    """Draw rounds of a truck: from its depot to a few neighbouring places and back."""
     roads = town.roads
     places = town.places
     depot = int(rng.choice(homes(roads, *DEPOT_M)))
@@ -137,7 +134,7 @@ def _delivery_rounds(town: Town, trips: int, rng: np.random.Generator) -> list[l
 
 
 def _line_service(town: Town, trips: int, rng: np.random.Generator) -> list[list[int]]:
-    """Return a bus goes to and fro between two places far apart."""
+    """Draw trips of a bus, to and fro between two places far apart."""
     roads = town.roads
     places = town.places
     terminus = int(rng.choice(places))
@@ -149,7 +146,7 @@ def _line_service(town: Town, trips: int, rng: np.random.Generator) -> list[list
 
 
 def trace(town: Town, paths: list[list[int]]) -> Path:
-    """Sample consecutive trips, each given by its nodes, as one path."""
+    """Sample consecutive trips, each a list of nodes, as one path."""
     roads = town.roads
     # The last node of a trip is the first of the next, so it is listed once.
     nodes = np.array(paths[0] + [node for path in paths[1:] for node in path[1:]])

@@ -1,19 +1,19 @@
-"""Driving in outline: many vehicles at once, each from its key, in a fraction of a millisecond.
+"""Simplified driving for very large fleets: a vehicle takes a fraction of a millisecond.
 
-The embedded town takes about 16 ms a vehicle: roads, routes, drivers, packs. A fleet of a million
-needs less. Here a trip is a row of stretches with a speed to reach and a slope, taken with a
-driver's acceleration and braking; energy is road load over the efficiency of the drive, with
-recuperation, cabin and electronics. Vehicles differ in mass, drag, tyres, losses, driver, roads and
-climate. There is no map: no elevation can be learned, and two vehicles never meet.
+The built-in town, with roads, routes, drivers and packs, takes about 16 ms per vehicle. Here a trip
+is a row of stretches with a target speed and a slope, driven within a driver's acceleration and
+braking; energy is road load over the efficiency of the drive, with recuperation, cabin and
+electronics. Vehicles differ in mass, drag, tyres, losses, driver, roads and climate. There is no
+map: no elevation can be learned, and two vehicles never drive the same road.
 
 All trips of all vehicles advance together, second by second. Every number is a function of its
 vehicle's key alone, made by additions, products, quotients and comparisons: a vehicle is the same
-to the last bit whoever is made beside it.
+to the last bit in every batch.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,39 +21,25 @@ from numpy.typing import NDArray
 from fedwatt.errors import SettingError
 from fedwatt.randomness import key_of
 from fedwatt.synthetic.fleet import TownVehicles
+from fedwatt.synthetic.vehicle import GRAVITY_MPS2
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
-from fedwatt.windows.lazy import LazyFleet
-from fedwatt.windows.settings import DataSettings
 
-GRAVITY_MPS2: Final = 9.81
-AIR_KG_PER_M3: Final = 1.2  # at 20 °C
-ROTATING: Final = 1.05  # wheels and motor as a share of the mass that is accelerated
-TRIP_S: Final = (378, 323)  # shortest, and how much longer at most
-STRETCH_S: Final = (15, 30)
-LIMITS_MPS: Final = np.array([30.0, 50.0, 50.0, 70.0, 100.0, 120.0]) / 3.6
-STANDING: Final = 0.22  # share of stretches that are a stop
-STEEPEST: Final = 0.05
-FADE_MPS: Final = 15.0  # comfortable acceleration is half of that at rest at this speed
-RECUPERATED_W: Final = 50_000.0  # at most
-COMFORT_C: Final = (18.0, 23.0)
-CLIMATE_W_PER_C: Final = 90.0
-
-
-@dataclass(frozen=True, eq=False)
-class Traces:
-    """Second by second, all [seconds, vehicles, trips]; a trip ends after its own `seconds`."""
-
-    seconds: IntArray  # [vehicles, trips]
-    speed_mps: FloatArray
-    ambient_c: FloatArray
-    ac_w: FloatArray
-    heater_w: FloatArray
-    energy_wh: FloatArray
+AIR_KG_PER_M3 = 1.2  # at 20 °C
+ROTATING = 1.05  # wheels and motor as a share of the mass that is accelerated
+TRIP_S = (378, 323)  # shortest, and how much longer at most
+STRETCH_S = (15, 30)
+LIMITS_MPS = np.array([30.0, 50.0, 50.0, 70.0, 100.0, 120.0]) / 3.6
+STANDING = 0.22  # share of stretches that are a stop
+STEEPEST = 0.05
+FADE_MPS = 15.0  # comfortable acceleration is half of that at rest at this speed
+RECUPERATED_W = 50_000.0  # at most
+COMFORT_C = (18.0, 23.0)
+CLIMATE_W_PER_C = 90.0
 
 
 @dataclass(frozen=True, eq=False)
 class _Vehicles:
-    """Properties that differ between vehicles; each [vehicles, 1], to go with their trips."""
+    """Properties that differ between vehicles; each [vehicles, 1]."""
 
     mass_kg: FloatArray
     drag_area_m2: FloatArray
@@ -69,7 +55,7 @@ class _Vehicles:
 
 
 def uniforms(keys: NDArray[np.uint64], purpose: int, count: int) -> FloatArray:
-    """`count` numbers in [0, 1) for each of `keys` [n] and a purpose of theirs, [n, count].
+    """Return `count` numbers in [0, 1) for each of `keys` [n] and a purpose, [n, count].
 
     SplitMix64 of a counter (Steele et al., OOPSLA 2014), which needs no state.
     """
@@ -80,8 +66,11 @@ def uniforms(keys: NDArray[np.uint64], purpose: int, count: int) -> FloatArray:
     return np.asarray(((x ^ (x >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53)
 
 
-def sketch(keys: NDArray[np.uint64], trips: int) -> Traces:
-    """Return the recordings of the vehicles with these keys [vehicles], `trips` trips each."""
+def sketch(keys: NDArray[np.uint64], trips: int) -> tuple[IntArray, dict[str, FloatArray]]:
+    """Return the seconds of each trip, [vehicles, trips], and channels of the vehicles of `keys`.
+
+    Channels are [seconds, vehicles, trips]; a trip ends after its own number of seconds.
+    """
     vehicles = _drawn(keys)
     shape = (len(keys), trips)
     seconds = TRIP_S[0] + (TRIP_S[1] * uniforms(keys, 1, trips)).astype(np.int64)
@@ -95,17 +84,16 @@ def sketch(keys: NDArray[np.uint64], trips: int) -> Traces:
     heater = CLIMATE_W_PER_C * np.maximum(COMFORT_C[0] - ambient, 0.0) * settling
     ac = CLIMATE_W_PER_C * np.maximum(ambient - COMFORT_C[1], 0.0) * settling
     driving = _traction_w(vehicles, moved, gained, grade, ambient)
-    # Gusts, bends and the pack's own warmth: whatever nobody records.
+    # Influences that no channel records: gusts, bends, the temperature of the pack.
     unknown = _by_second(keys, 4, longest, shape) + _by_second(keys, 5, longest, shape) - 1
     power = driving * (1 + 0.05 * unknown) + heater + ac + vehicles.auxiliary_w
-    return Traces(
-        seconds,
-        speed_mps=np.round(speed * 10) / 10,
-        ambient_c=np.round(ambient * 2) / 2,
-        ac_w=np.round(ac / 50) * 50,
-        heater_w=np.round(heater / 50) * 50,
-        energy_wh=power / 3600,
-    )
+    return seconds, {
+        "speed_mps": np.round(speed * 10) / 10,
+        "ambient_c": np.round(ambient * 2) / 2,
+        "ac_w": np.round(ac / 50) * 50,
+        "heater_w": np.round(heater / 50) * 50,
+        "energy_wh": power / 3600,
+    }
 
 
 def _drawn(keys: NDArray[np.uint64]) -> _Vehicles:
@@ -118,13 +106,13 @@ def _drawn(keys: NDArray[np.uint64]) -> _Vehicles:
 def _stretches(
     keys: NDArray[np.uint64], vehicles: _Vehicles, trips: int, longest: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Speed to reach and slope in every second, [seconds, vehicles, trips] each."""
-    count = -(-sum(TRIP_S) // STRETCH_S[0])  # whoever is made beside them
+    """Return target speed and slope in every second, [seconds, vehicles, trips] each."""
+    count = -(-sum(TRIP_S) // STRETCH_S[0])  # enough for the longest trip of any batch
     shape = (len(keys), trips, count)
     lasting, kind, free, rising, falling = (
         uniforms(keys, purpose, trips * count).reshape(shape) for purpose in range(6, 11)
     )
-    # Those at home in the country draw from the faster roads.
+    # Vehicles of the country draw from the faster roads.
     road = (free + vehicles.country[..., None]) / 2 * len(LIMITS_MPS)
     limit = LIMITS_MPS[road.astype(np.int64)] * vehicles.speed_factor[..., None]
     desired_mps = np.where(kind < STANDING, 0.0, limit * (0.75 + 0.25 * kind))
@@ -143,7 +131,7 @@ def _by_second(
 ) -> FloatArray:
     """Return a number in [0, 1) for every second of every trip, [seconds, vehicles, trips].
 
-    A trip's numbers do not depend on how long others last.
+    A trip's numbers do not depend on the length of other trips.
     """
     most = sum(TRIP_S)
     drawn = uniforms(keys, purpose, shape[1] * most).reshape(*shape, most)
@@ -153,7 +141,7 @@ def _by_second(
 def _driven(
     vehicles: _Vehicles, desired_mps: FloatArray, slope: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """(speed at the end of a second, way made in it, speed gained in it, slope under it)."""
+    """Return speed at the end of a second, distance and gain of speed in it, and slope."""
     speed = np.empty_like(desired_mps)
     grade = np.empty_like(slope)
     here = np.zeros(desired_mps.shape[1:])
@@ -188,11 +176,11 @@ def _traction_w(
 
 @dataclass(frozen=True)
 class SketchedVehicles(TownVehicles):
-    """The first `number` of them."""
+    """The first `number` sketched vehicles; six trips are about 1,900 training windows."""
 
     data: ClassVar[str] = "sketch"
     made: ClassVar[str] = "sketched"
-    at_once: ClassVar[int] = 24  # as long for twenty as for five, and they fit into a cache
+    at_once: ClassVar[int] = 24  # twenty take as long as five, and fit into the cache
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -200,30 +188,19 @@ class SketchedVehicles(TownVehicles):
             raise SettingError(f"Only passenger cars are sketched; a {self.kind} is 'synthetic'.")
 
     def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
-        """All of them at once."""
+        """Return the vehicles at these places, computed together."""
         names = [self.name(place) for place in places]
         keys = [key_of(self.seed, "sketch", name) % 2**64 for name in names]
-        traces = sketch(np.array(keys, dtype=np.uint64), self.trips)
-        channels = ("speed_mps", "ambient_c", "ac_w", "heater_w", "energy_wh")
+        seconds, channels = sketch(np.array(keys, dtype=np.uint64), self.trips)
         facts = {"source": f"sketched, seed {self.seed}", "powertrain": "ev"}
         made = []
-        for row, name in enumerate(names):
+        for row, vehicle in enumerate(names):
             trips = tuple(
                 Trip(
                     f"trip-{n + 1:03d}",
-                    {c: getattr(traces, c)[: traces.seconds[row, n], row, n] for c in channels},
+                    {name: trace[: seconds[row, n], row, n] for name, trace in channels.items()},
                 )
                 for n in range(self.trips)
             )
-            made.append(Vehicle(name, trips, "passenger", "simulated", facts))
+            made.append(Vehicle(vehicle, trips, "passenger", "simulated", facts))
         return made
-
-
-def sketched_fleet(
-    vehicles: int, seed: int = 0, settings: DataSettings | None = None, *, trips: int = 6
-) -> LazyFleet:
-    """Return a lazy fleet of sketched vehicles.
-
-    With six trips each has about 1,900 training windows, 30 batches of 64.
-    """
-    return SketchedVehicles(vehicles, seed, trips).lazy_fleet(settings)

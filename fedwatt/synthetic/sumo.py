@@ -1,9 +1,10 @@
 """Electric vehicles in a small town driven by Eclipse SUMO, among traffic.
 
-Writes nodes, edges and trips, lets `netconvert` build the network and `sumo` drive it. Traffic
-lights, queues and lane changes are SUMO's, and so is the energy (its battery device, with the
-vehicle's mass, drag and losses); elevations, vehicles and drivers are those of the synthetic fleet.
-SUMO has no weather: heater and air conditioning are added to its energy.
+Nodes, edges and trips are written to files; `netconvert` builds the network and `sumo` drives it.
+Traffic lights, queues and lane changes are SUMO's, and so is the energy (its battery device, with
+the vehicle's mass, drag and losses); elevations, vehicles and drivers are those of the built-in
+fleet. SUMO has no weather: heater and air conditioning follow from the town's climate, and their
+energy is added.
 """
 
 import shutil
@@ -18,18 +19,11 @@ from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 import numpy as np
 from numpy.random import Generator
 
-from fedwatt.errors import RunError, SettingError, check
+from fedwatt.errors import RunError, SettingError
 from fedwatt.randomness import generator
 from fedwatt.synthetic.driver import draw_style
-from fedwatt.synthetic.energy import climate_power_w
-from fedwatt.synthetic.town import (
-    daily_mean_c,
-    degrees,
-    draw_landscape,
-    trip_days,
-    trip_temperature_c,
-)
-from fedwatt.synthetic.vehicle import DUTIES, VehicleParameters, draw_vehicle
+from fedwatt.synthetic.town import degrees, draw_landscape, trip_temperatures_c
+from fedwatt.synthetic.vehicle import DUTIES, climate_power_w, draw_vehicle
 from fedwatt.telemetry.readers.sumo_output import import_sumo
 from fedwatt.telemetry.trip import Vehicle
 
@@ -48,7 +42,7 @@ Road = tuple[str, str, bool]  # its two ends, and whether it is an arterial
 
 @dataclass(frozen=True, kw_only=True)
 class SumoTown:
-    """`junctions` along each side of the town, `traffic` other vehicles an hour."""
+    """A town with `junctions` along each side and `traffic` other vehicles per hour."""
 
     vehicles: int = 10
     trips: int = 10
@@ -57,19 +51,9 @@ class SumoTown:
     junctions: int = 9
     traffic: int = 400
 
-    def __post_init__(self) -> None:
-        for name, least in {"vehicles": 1, "trips": 1, "junctions": 3, "traffic": 0}.items():
-            check(self, name, getattr(self, name) >= least, f"at least {least}")
-        check(self, "kind", self.kind in DUTIES, f"one of {', '.join(DUTIES)}")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the electric vehicles."""
-        return tuple(f"sumo-{number:03d}" for number in range(1, self.vehicles + 1))
-
 
 def sumo_tool(name: str) -> str:
-    """Path of a SUMO program, from the Python package or from the system."""
+    """Return the path of a SUMO program, from the Python package or from the system."""
     package = find_spec("sumo")
     if package and package.submodule_search_locations:
         inside = Path(next(iter(package.submodule_search_locations))) / "bin" / name
@@ -83,9 +67,9 @@ def sumo_tool(name: str) -> str:
 
 def drive_in_sumo(town: SumoTown, folder: Path) -> tuple[Path, Path]:
     """Build the town in `folder`, drive it, and return its FCD and battery files."""
+    network, fcd, battery = (folder / name for name in ("town.net.xml", "fcd.xml", "battery.xml"))
     netconvert = sumo_tool("netconvert")
     sumo = sumo_tool("sumo")
-    network, fcd, battery = (folder / name for name in ("town.net.xml", "fcd.xml", "battery.xml"))
     nodes, edges, trips = write_town(town, folder)
     # Positions stay those of the town.
     keep = ("--offset.disable-normalization", "true")
@@ -104,7 +88,7 @@ def drive_in_sumo(town: SumoTown, folder: Path) -> tuple[Path, Path]:
 
 
 def write_town(town: SumoTown, folder: Path) -> tuple[Path, Path, Path]:
-    """Write the files from which SUMO builds its network and traffic: nodes, edges and trips."""
+    """Write the files of SUMO's network and traffic: nodes, edges and trips."""
     folder.mkdir(parents=True, exist_ok=True)
     roots = _nodes(town), _edges(town), _trips(town)
     files = folder / "town.nod.xml", folder / "town.edg.xml", folder / "town.rou.xml"
@@ -138,7 +122,7 @@ def _edges(town: SumoTown) -> Element:
 
 
 def _roads(town: SumoTown) -> list[Road]:
-    """Return ends of every road, and whether it is an arterial."""
+    """Return the ends of every road, and whether it is an arterial."""
     roads = []
     for line in range(town.junctions):
         arterial = line % ARTERIAL_EVERY == 0
@@ -149,14 +133,14 @@ def _roads(town: SumoTown) -> list[Road]:
 
 
 def _trips(town: SumoTown) -> Element:
-    """Types of all vehicles, then all departures in order of time."""
+    """Return the types of all vehicles, then all departures in order of time."""
     root = Element("routes")
     SubElement(root, "vType", {"id": "traffic", "sigma": "0.5", "speedDev": "0.1"})
     roads = _roads(town)
     departures: list[tuple[float, dict[str, str]]] = []
-    for name in town.names:
-        _, vehicle = draw_vehicle(town.kind, generator(town.seed, "vehicle", name))
-        _vehicle_type(root, name, vehicle, town.seed)
+    for number in range(1, town.vehicles + 1):
+        name = f"sumo-{number:03d}"
+        _vehicle_type(root, name, town)
         rng = generator(town.seed, "sumo trips", name)
         home = roads[int(rng.integers(len(roads)))]
         here = home
@@ -164,10 +148,10 @@ def _trips(town: SumoTown) -> Element:
         for trip in range(town.trips):
             back = here != home and rng.random() < 0.5
             destination = home if back else _elsewhere(roads, here, rng)
-            departures.append(
-                (time_s, _trip(f"{name}.{trip + 1}", name, time_s, here, destination))
-            )
-            here, time_s = destination, time_s + float(rng.uniform(*REST_S))
+            attributes = _trip(f"{name}.{trip + 1}", name, time_s, here, destination)
+            departures.append((time_s, attributes))
+            here = destination
+            time_s += float(rng.uniform(*REST_S))
     rng = generator(town.seed, "sumo traffic")
     last_s = max(time_s for time_s, _ in departures)
     for number, time_s in enumerate(rng.uniform(0, last_s, int(town.traffic * last_s / 3600))):
@@ -197,21 +181,23 @@ def _elsewhere(roads: list[Road], here: Road, rng: Generator) -> Road:
     return choice[int(rng.integers(len(choice)))]
 
 
-def _vehicle_type(root: Element, name: str, vehicle: VehicleParameters, seed: int) -> None:
-    style = draw_style(generator(seed, "driver", name), DUTIES[vehicle.kind])
+def _vehicle_type(root: Element, name: str, town: SumoTown) -> None:
+    _, vehicle = draw_vehicle(town.kind, generator(town.seed, "vehicle", name))
+    duty = DUTIES[town.kind]
+    style = draw_style(generator(town.seed, "driver", name), duty)
     attributes = {
         "id": name,
         "emissionClass": "Energy",
-        "length": str(LENGTHS_M[vehicle.kind]),
+        "length": str(LENGTHS_M[town.kind]),
         "mass": f"{vehicle.mass_kg:.0f}",
         "accel": f"{style.accelerating_mps2:.2f}",
         "decel": f"{style.braking_mps2 + 1:.2f}",
         "speedFactor": f"{style.speed_factor:.3f}",
-        "maxSpeed": f"{min(DUTIES[vehicle.kind].top_mps, 50.0):.2f}",
+        "maxSpeed": f"{min(duty.top_mps, 50.0):.2f}",
         "sigma": "0.4",
     }
     kind = SubElement(root, "vType", attributes)
-    # SUMO knows one efficiency each way: that of our map in the middle of its range.
+    # SUMO has one efficiency each way: that of the map of losses in the middle of its range.
     drivetrain = vehicle.drivetrain
     middle = float(drivetrain.efficiency(np.array(drivetrain.peak_force_n / 5), np.array(12.0)))
     parameters = {
@@ -246,11 +232,7 @@ def _run(command: list[str | Path]) -> None:
 
 
 def sumo_vehicles(town: SumoTown) -> Iterator[Vehicle]:
-    """Drive the town in SUMO and give its electric vehicles, one at a time.
-
-    SUMO knows no weather: heater and air conditioning follow from the town's climate and are added
-    to the energy that SUMO's battery device counted.
-    """
+    """Drive the town in SUMO and yield its electric vehicles, one at a time."""
     with TemporaryDirectory(prefix="fedwatt-sumo-") as folder:
         fcd, battery = drive_in_sumo(town, Path(folder))
         for vehicle in import_sumo(fcd, battery, position=degrees):
@@ -259,8 +241,7 @@ def sumo_vehicles(town: SumoTown) -> Iterator[Vehicle]:
 
 def _with_climate(vehicle: Vehicle, town: SumoTown) -> Vehicle:
     model, parameters = draw_vehicle(town.kind, generator(town.seed, "vehicle", vehicle.name))
-    times = trip_days(vehicle.name, town.seed, len(vehicle.trips))
-    outside_c = trip_temperature_c(daily_mean_c(town.seed), *times)
+    outside_c = trip_temperatures_c(vehicle.name, town.seed, len(vehicle.trips))
     trips = []
     for trip, ambient in zip(vehicle.trips, outside_c, strict=True):
         ambient_c = np.full(trip.seconds, ambient)
@@ -277,8 +258,6 @@ def _with_climate(vehicle: Vehicle, town: SumoTown) -> Vehicle:
     facts = {
         "source": f"SUMO, seed {town.seed}",
         "model": model,
-        "powertrain": "ev",
-        "mass_kg": round(parameters.mass_kg, 1),
-        "pack_capacity_wh": round(parameters.pack.capacity_wh, 1),
+        **parameters.facts,
     }
     return Vehicle(vehicle.name, tuple(trips), town.kind, "simulated", facts)

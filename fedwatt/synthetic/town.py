@@ -11,7 +11,6 @@ interchanges.
 
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from heapq import heappop, heappush
 
 import numpy as np
 
@@ -36,7 +35,7 @@ class Landscape:
     phase: FloatArray
 
     def elevation_m(self, x_m: FloatArray, y_m: FloatArray) -> FloatArray:
-        """Height above sea level at positions [...] in metres east and north of the centre."""
+        """Return the height at positions [...] in metres east and north of the centre."""
         elevation = np.full(np.shape(x_m), self.mean_m)
         # A loop over waves keeps memory at O(positions) and is as fast as one large outer product.
         waves = zip(self.amplitude_m, self.kx, self.ky, self.phase, strict=True)
@@ -73,7 +72,7 @@ SHORTEST_PERIOD_DAYS = 90
 
 
 def daily_mean_c(seed: int) -> FloatArray:
-    """Mean temperature of every day of a year, [days]: season plus weather that lingers."""
+    """Return the mean temperature of every day of a year, [days]: season plus lasting weather."""
     shocks = generator(seed, "weather").normal(size=DAYS)
     weather = np.zeros(DAYS)
     for day in range(1, DAYS):
@@ -83,9 +82,9 @@ def daily_mean_c(seed: int) -> FloatArray:
 
 
 def trip_days(vehicle: str, seed: int, trips: int) -> tuple[IntArray, FloatArray]:
-    """Day of the year and hour of the day of each trip, in the order driven; each [trips].
+    """Draw the day of the year and the hour of each trip, in the order driven; each [trips].
 
-    A vehicle is observed for a part of the year of its own, from a season to the whole of it.
+    Each vehicle is observed for a part of the year, from 90 days to all of it.
     """
     rng = generator(seed, "calendar", vehicle)
     period = int(rng.integers(SHORTEST_PERIOD_DAYS, DAYS + 1))
@@ -94,10 +93,11 @@ def trip_days(vehicle: str, seed: int, trips: int) -> tuple[IntArray, FloatArray
     return (first + day) % DAYS, rng.uniform(6.5, 21.5, trips)
 
 
-def trip_temperature_c(daily_c: FloatArray, day: IntArray, hour: FloatArray) -> FloatArray:
-    """Outside temperature when each trip begins, [trips]."""
+def trip_temperatures_c(vehicle: str, seed: int, trips: int) -> FloatArray:
+    """Return the outside temperature when each trip begins, [trips]."""
+    day, hour = trip_days(vehicle, seed, trips)
     clock = np.cos(2 * np.pi * (hour - WARMEST_HOUR) / 24)
-    return daily_c[day] + NIGHT_TO_DAY_C * clock
+    return daily_mean_c(seed)[day] + NIGHT_TO_DAY_C * clock
 
 
 BLOCK_M = 200.0
@@ -123,7 +123,7 @@ Lattice = tuple[int, int]
 
 @dataclass(frozen=True)
 class Road:
-    """One stretch between two nodes."""
+    """A stretch of road between two nodes."""
 
     kind: int
     limit_mps: float
@@ -137,7 +137,7 @@ class RoadNetwork:
     y_m: FloatArray
     neighbours: tuple[dict[int, Road], ...]
     bus_stop: BoolArray
-    _ways: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _ways: dict[int, list[int]] = field(default_factory=dict)
 
     @cached_property
     def radius_m(self) -> FloatArray:
@@ -156,52 +156,48 @@ class RoadNetwork:
 
     @cached_property
     def signalled(self) -> BoolArray:
-        """Return whether at least three larger roads meet at each node, [nodes]."""
+        """True for nodes where at least three larger roads meet, [nodes]."""
         large = [[road.kind in (ARTERIAL, MAIN) for road in n.values()] for n in self.neighbours]
         return np.array([sum(around) >= 3 for around in large])
 
     def path_to(self, place: int, start: int) -> list[int]:
-        """Nodes of the quickest way from `start` to `place`, both included.
+        """Return the nodes of the quickest way from `start` to `place`, both included.
 
         Routes to a place are stored: many vehicles go to the same few places.
         """
         if place not in self._ways:
             self._ways[place] = self._ways_to(place)
-        way = self._ways[place]
         path = [start]
         while path[-1] != place:
-            path.append(way[path[-1]])
+            path.append(self._ways[place][path[-1]])
         return path
 
-    def _ways_to(self, place: int) -> tuple[int, ...]:
-        """Next node on the quickest way to `place` (Dijkstra), for every node."""
-        seconds = [np.inf] * len(self.neighbours)
-        onward = [-1] * len(self.neighbours)
-        seconds[place], onward[place] = 0.0, place
-        queue = [(0.0, place)]
-        while queue:
-            so_far, node = heappop(queue)
-            if so_far > seconds[node]:
-                continue
-            for neighbour, cost in self._costs[node]:
-                if so_far + cost < seconds[neighbour]:
-                    seconds[neighbour] = so_far + cost
-                    onward[neighbour] = node
-                    heappush(queue, (so_far + cost, neighbour))
-        return tuple(onward)
+    def _ways_to(self, place: int) -> list[int]:
+        """Return the next node on the quickest way to `place` for every node (Bellman and Ford)."""
+        start, end, road_s = self.directed
+        seconds = np.full(len(self.x_m), np.inf)
+        seconds[place] = 0.0
+        before = np.zeros_like(seconds)
+        while not np.array_equal(seconds, before):
+            before = seconds.copy()
+            np.minimum.at(seconds, start, before[end] + road_s)
+        quickest = seconds[end] + road_s == seconds[start]
+        onward = np.full(len(seconds), place)
+        onward[start[quickest]] = end[quickest]
+        return onward.tolist()
 
     @cached_property
-    def _costs(self) -> list[list[tuple[int, float]]]:
-        """Neighbours of each node, and the seconds it takes to reach them."""
-        costs: list[list[tuple[int, float]]] = []
-        for x_m, y_m, roads in zip(self.x_m, self.y_m, self.neighbours, strict=True):
-            metres = {to: float(np.hypot(x_m - self.x_m[to], y_m - self.y_m[to])) for to in roads}
-            costs.append([(to, metres[to] / roads[to].limit_mps + CROSSING_S) for to in roads])
-        return costs
+    def directed(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """Start, end and seconds of every road in each direction, all [directed roads]."""
+        ends = [(start, end) for start, roads in enumerate(self.neighbours) for end in roads]
+        start, end = np.array(ends).T
+        metres = np.hypot(self.x_m[start] - self.x_m[end], self.y_m[start] - self.y_m[end])
+        limits = np.array([road.limit_mps for roads in self.neighbours for road in roads.values()])
+        return start, end, metres / limits + CROSSING_S
 
 
 def draw_roads(seed: int) -> RoadNetwork:
-    """Road network of the town that belongs to `seed`: its plan is fixed, its bends are drawn."""
+    """Return the road network of the town of `seed`: its plan is fixed, its bends are drawn."""
     roads = _lattice_roads()
     nodes = sorted({end for pair in roads for end in pair})
     index = {node: i for i, node in enumerate(nodes)}
@@ -248,7 +244,7 @@ def _road_on(line: int, block: int) -> Road | None:
 
 
 def _warp(seed: int, x_m: FloatArray, y_m: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Smooth displacement of the lattice, so that roads bend; [nodes] east and north."""
+    """Draw a smooth displacement of the lattice, so that roads bend; [nodes] east and north."""
     rng = generator(seed, "roads")
     shifts = []
     for _ in range(2):
@@ -281,7 +277,7 @@ class Town:
 
 @lru_cache(maxsize=2)
 def town(seed: int) -> Town:
-    """Return the town that belongs to `seed`; made once, since a whole fleet drives in it."""
+    """Return the town that belongs to `seed`, the same object for a complete fleet."""
     roads = draw_roads(seed)
     rng = generator(seed, "places")
     weight = np.exp(-roads.radius_m / PLACE_SCALE_M) * (roads.largest < MOTORWAY)
@@ -290,13 +286,13 @@ def town(seed: int) -> Town:
 
 
 def homes(roads: RoadNetwork, nearest_m: float, farthest_m: float) -> IntArray:
-    """Nodes a vehicle may live at, between two distances from the centre."""
+    """Return the nodes where a vehicle may live, between two distances from the centre."""
     within = (roads.radius_m >= nearest_m) & (roads.radius_m < farthest_m)
     return np.flatnonzero(within & (roads.largest < MOTORWAY))
 
 
 def degrees(x_m: FloatArray, y_m: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Latitude and longitude of positions in metres east and north of the centre."""
+    """Return latitude and longitude of positions in metres east and north of the centre."""
     latitude = CENTRE_LATITUDE_DEG + np.degrees(y_m / EARTH_RADIUS_M)
     shrink = np.cos(np.radians(CENTRE_LATITUDE_DEG))
     longitude = CENTRE_LONGITUDE_DEG + np.degrees(x_m / (EARTH_RADIUS_M * shrink))

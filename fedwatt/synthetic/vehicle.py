@@ -1,19 +1,23 @@
-"""Drivetrain, parameters and duty of vehicles, drawn around the classes of their kind.
+"""A vehicle's parameters, drawn around the classes of its kind, and the power that it takes.
 
-The drivetrain's losses are a map over speed and force. Copper losses grow with the square of
-torque, iron and windage losses with speed, gears and inverter take a share of the power either way.
-Efficiency is therefore poor at a crawl and under light load and best in the middle, and
-regeneration pays the same losses once more.
+The force on a moving vehicle is rolling resistance, air drag, the slope and inertia; power at the
+wheels is force times speed. The drivetrain's losses are a map over speed and force: copper losses
+grow with the square of torque, iron and windage losses with speed, and gears and inverter take a
+share of the power either way. Efficiency is therefore poor at a crawl and under light load and best
+in the middle. Braking pays the same losses once more and is limited in power.
+
+A parked cabin has the temperature of the air around it (the sun adds some). Bringing it to comfort
+takes power that decays with the cabin's time constant; holding it there takes the heat lost to the
+outside. Both are in closed form in the time since the trip began.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedwatt.errors import SettingError, check, unknown
+from fedwatt.errors import SettingError, unknown
 from fedwatt.synthetic.battery import LEAF_CELL, NMC_CELL, SHIPPED, Pack, sized_pack
 from fedwatt.telemetry.trip import FloatArray
 
@@ -31,14 +35,8 @@ class Drivetrain:
     copper_w: float = 8000.0  # lost at peak force
     iron_w: float = 900.0  # lost at 30 m/s, whether or not the motor pulls
 
-    def __post_init__(self) -> None:
-        for parameter in fields(self):
-            check(self, parameter.name, 0 <= getattr(self, parameter.name) < np.inf, "at least 0")
-        check(self, "conversion_loss", self.conversion_loss < 1, "in [0, 1)")
-        check(self, "peak_force_n", self.peak_force_n > 0, "positive")
-
     def loss_w(self, wheel_w: FloatArray, speed_mps: FloatArray) -> FloatArray:
-        """Power lost when `wheel_w` (+ drives, - brakes) passes at `speed_mps`; all [...]."""
+        """Return the power lost when `wheel_w` (+ drives, - brakes) passes at a speed; [...]."""
         moving = speed_mps > STANDING_MPS
         force_n = np.divide(wheel_w, speed_mps, out=np.zeros_like(wheel_w), where=moving)
         # A slow stop at the very end of a second would otherwise ask for an absurd force.
@@ -48,7 +46,7 @@ class Drivetrain:
         return np.where(moving, lost_w, 0.0)
 
     def efficiency(self, force_n: FloatArray, speed_mps: FloatArray) -> FloatArray:
-        """Share of the pack's power that reaches the wheels when driving, [...].
+        """Return the share of the pack's power that reaches the wheels when driving, [...].
 
         >>> plain = Drivetrain(conversion_loss=0.25, copper_w=0.0, iron_w=0.0)
         >>> float(plain.efficiency(np.array(100.0), np.array(10.0)))
@@ -60,13 +58,12 @@ class Drivetrain:
 
 @dataclass(frozen=True, kw_only=True)
 class VehicleParameters:
-    """One vehicle. Defaults are the Nissan Leaf of 2013, of which VED has three (see `LEAF_2013`).
+    """Parameters of a vehicle. Defaults are the Nissan Leaf of 2013, of which VED has three.
 
     Mass and drag follow its data sheet (1.5 t, drag coefficient 0.28 on 2.3 m²); losses, rolling
     resistance and auxiliaries are usual values for its class, not fitted to any drive.
     """
 
-    kind: str = "passenger"
     mass_kg: float = 1600.0  # with driver
     rotating_mass_factor: float = 1.05  # wheels and motor turn as well as move
     drag_area_m2: float = 0.65  # drag coefficient times frontal area
@@ -86,13 +83,12 @@ class VehicleParameters:
     ac_limit_w: float = 3000.0
     pack: Pack = field(default_factory=Pack)
 
-    def __post_init__(self) -> None:
-        for parameter in fields(self):
-            value = getattr(self, parameter.name)
-            if parameter.type is float and parameter.name != "comfort_c":
-                check(self, parameter.name, math.isfinite(value) and value > 0, "positive")
-        check(self, "regeneration_share", self.regeneration_share <= 1, "in (0, 1]")
-        check(self, "rotating_mass_factor", self.rotating_mass_factor >= 1, "at least 1")
+    @property
+    def facts(self) -> dict[str, str | float]:
+        """Facts of a vehicle with these parameters."""
+        mass_kg = round(self.mass_kg, 1)
+        capacity_wh = round(self.pack.capacity_wh, 1)
+        return {"powertrain": "ev", "mass_kg": mass_kg, "pack_capacity_wh": capacity_wh}
 
 
 LEAF_2013 = VehicleParameters()
@@ -102,8 +98,8 @@ LEAF_2013 = VehicleParameters()
 class Duty:
     """Driving style and load of a kind of vehicle, relative to a passenger car.
 
-    `accelerating` and `braking` multiply a car driver's; `halts` is the share of stops on its way
-    at which it halts, for `halt_s` on average.
+    `accelerating` and `braking` multiply a car driver's; a bus halts at the share `halts` of the
+    stops that it passes, for `halt_s` on average.
     """
 
     top_mps: float = math.inf
@@ -115,7 +111,7 @@ class Duty:
     halt_s: float = 0.0
 
     def draw_payload_kg(self, trips: int, rng: np.random.Generator) -> FloatArray:
-        """Load of each trip, [trips]."""
+        """Draw the load of each trip, [trips]."""
         return rng.gamma(self.payload_shape, self.payload_kg / self.payload_shape, trips)
 
 
@@ -137,7 +133,7 @@ OLD_PACK_WH = 30_000.0  # packs up to this size are of the older chemistry
 
 @dataclass(frozen=True)
 class VehicleClass:
-    """Typical values that single vehicles scatter around; `often` is its share of its kind."""
+    """Typical values of a class of vehicles; `often` is its share of its kind."""
 
     often: float
     mass_kg: float
@@ -156,22 +152,14 @@ class VehicleClass:
     cells_in_series: int
 
 
-def _classes(table: dict[str, list[Any]]) -> dict[str, VehicleClass]:
-    """Return the classes of a kind by name, from a table with a column for each."""
-    rows = {quantity: row for quantity, row in table.items() if quantity != "names"}
-    return {
-        name: VehicleClass(**{quantity: row[place] for quantity, row in rows.items()})
-        for place, name in enumerate(table["names"])
-    }
-
-
 CLASSES: Mapping[str, Mapping[str, VehicleClass]] = {
-    kind: _classes(table) for kind, table in SHIPPED["classes"].items()
+    kind: {name: VehicleClass(*values) for name, *values in zip(*table.values(), strict=True)}
+    for kind, table in SHIPPED["classes"].items()
 }
 
 
 def draw_vehicle(kind: str, rng: np.random.Generator) -> tuple[str, VehicleParameters]:
-    """Name of the class and parameters of one vehicle of a kind."""
+    """Draw a vehicle of a kind: the name of its class, and its parameters."""
     if kind not in CLASSES:
         raise SettingError(unknown("kind of vehicle", kind, CLASSES))
     classes = CLASSES[kind]
@@ -188,7 +176,6 @@ def draw_vehicle(kind: str, rng: np.random.Generator) -> tuple[str, VehicleParam
     # A pack has lost up to a sixth of its capacity with age.
     health = float(rng.uniform(0.84, 1.0))
     return name, VehicleParameters(
-        kind=kind,
         mass_kg=mass_kg,
         drag_area_m2=drag_area_m2,
         rolling_coefficient=rolling_coefficient,
@@ -214,3 +201,74 @@ def draw_vehicle(kind: str, rng: np.random.Generator) -> tuple[str, VehicleParam
             typical.pack_wh * health,
         ),
     )
+
+
+GRAVITY_MPS2 = 9.81
+AIR_PRESSURE_PA = 101_325.0
+AIR_GAS_CONSTANT = 287.05  # J/(kg K), dry air
+ROLLING_PER_C = 0.005  # rolling resistance rises by this share per degree below 20 °C
+# a cold pack takes less charge
+REGENERATION_FULL_C = 10.0
+REGENERATION_LEAST = 0.4
+
+
+def air_density(ambient_c: FloatArray) -> FloatArray:
+    """Return the density of dry air at sea-level pressure, kg/m³.
+
+    >>> float(air_density(np.array(20.0)).round(3))
+    1.204
+    """
+    return AIR_PRESSURE_PA / (AIR_GAS_CONSTANT * (273.15 + ambient_c))
+
+
+def wheel_power_w(
+    vehicle: VehicleParameters,
+    speed_mps: FloatArray,
+    acceleration_mps2: FloatArray,
+    grade: FloatArray,
+    ambient_c: FloatArray,
+    payload_kg: FloatArray | float = 0.0,
+) -> FloatArray:
+    """Return the power at the wheels [seconds], + = drives the vehicle, - = brakes it."""
+    mass_kg = vehicle.mass_kg + payload_kg
+    slope_cos = 1 / np.sqrt(1 + grade**2)
+    stiffness = np.maximum(1 + ROLLING_PER_C * (20.0 - ambient_c), 0.5)
+    rolling_n = vehicle.rolling_coefficient * stiffness * mass_kg * GRAVITY_MPS2 * slope_cos
+    drag_n = 0.5 * air_density(ambient_c) * vehicle.drag_area_m2 * speed_mps**2
+    slope_n = mass_kg * GRAVITY_MPS2 * grade * slope_cos
+    inertia_n = vehicle.rotating_mass_factor * mass_kg * acceleration_mps2
+    return (rolling_n + drag_n + slope_n + inertia_n) * speed_mps
+
+
+def traction_power_w(
+    vehicle: VehicleParameters, wheel_w: FloatArray, speed_mps: FloatArray, ambient_c: FloatArray
+) -> FloatArray:
+    """Return the drivetrain's electric power [seconds], + = from the pack, - = regenerated.
+
+    Regeneration fades in with speed, is limited in power, and the limit shrinks in the cold.
+    """
+    fade = np.minimum(speed_mps / vehicle.regeneration_fade_mps, 1.0)
+    cold = np.clip(1 - (REGENERATION_FULL_C - ambient_c) / 40.0, REGENERATION_LEAST, 1.0)
+    braking_w = vehicle.regeneration_share * fade * np.minimum(wheel_w, 0.0)
+    recovered_w = np.maximum(braking_w, -vehicle.regeneration_limit_w * cold)
+    motor_w = np.maximum(wheel_w, 0.0) + recovered_w
+    return motor_w + vehicle.drivetrain.loss_w(motor_w, speed_mps)
+
+
+WARM_UP_BOOST = 1.8  # starting power as a multiple of the holding power, on top of it
+HEAT_PUMP_FADES_C = 25.0  # degrees below 10 °C over which a heat pump becomes a resistor
+OFF_BELOW_W = 80.0
+
+
+def climate_power_w(
+    vehicle: VehicleParameters, ambient_c: FloatArray, seconds: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return heater and air-conditioning power, [seconds] each, `seconds` after the trip began."""
+    settling = 1 + WARM_UP_BOOST * np.exp(-seconds / vehicle.cabin_warm_up_s)
+    lost_w = vehicle.cabin_loss_w_per_k * (vehicle.comfort_c - ambient_c) - vehicle.cabin_gain_w
+    warmth = np.clip(1 - (10.0 - ambient_c) / HEAT_PUMP_FADES_C, 0.0, 1.0)
+    heating_yield = 1 + (vehicle.heating_yield - 1) * warmth
+    heater_w = np.maximum(lost_w, 0) * settling / heating_yield
+    ac_w = np.maximum(-lost_w, 0) * settling / vehicle.cooling_yield
+    heater_w = np.where(heater_w > OFF_BELOW_W, np.minimum(heater_w, vehicle.heater_limit_w), 0.0)
+    return heater_w, np.where(ac_w > OFF_BELOW_W, np.minimum(ac_w, vehicle.ac_limit_w), 0.0)

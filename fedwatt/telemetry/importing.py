@@ -10,8 +10,8 @@ Rows of a DataFrame are read through a mapping (`readers.mapping`) as `fedwatt d
 reads files: the same checks, repairs and account.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from inspect import isfunction
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +25,7 @@ from fedwatt.telemetry import readers
 from fedwatt.telemetry.channels import CHANNELS, MAPPABLE
 from fedwatt.telemetry.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
 from fedwatt.telemetry.cleaning.account import Account
-from fedwatt.telemetry.maps import EnrichedVehicles, Extract, read_terrain_model
+from fedwatt.telemetry.maps import Maps
 from fedwatt.telemetry.readers.files import find_tables, listed
 from fedwatt.telemetry.readers.mapping import CsvMapping, load_mapping, mapping_of
 from fedwatt.telemetry.readers.mapping_reader import MappingReader, cleaning_of
@@ -65,101 +65,73 @@ def own_reader(kind: str) -> Callable[..., Iterable[Vehicle]]:
     return reader
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recordings:
-    """Files of telemetry, and what to take from them.
+def recorded_vehicles(
+    kind: str,
+    paths: Sequence[Path],
+    cleaning: Cleaning,
+    progress: Progress = silent,
+    *,
+    powertrain: Sequence[str] = ("ev",),
+    mapping: str | None = None,
+    geo: bool = False,
+    own_gap: bool = False,
+) -> Iterator[Vehicle]:
+    """Yield the cleaned vehicles of recordings, one at a time.
 
     kind           one of `USUAL_CLEANING`, or a reference to a reader of one's own
     paths          files or folders; for sumo the FCD and the battery output
-    cleaning       which trips are usable
+    cleaning       criteria of usable trips
     powertrain     VED and eVED: which vehicles (`readers.POWERTRAINS`)
     mapping        csv: a TOML file or the name of a shipped mapping
     geo            sumo: positions are longitudes and latitudes
     own_gap        csv: the cleaning's longest gap counts, whatever the mapping has
     """
-
-    kind: str
-    paths: tuple[Path, ...]
-    cleaning: Cleaning
-    powertrain: tuple[str, ...] = ("ev",)
-    mapping: str | None = None
-    geo: bool = False
-    own_gap: bool = False
-
-    def vehicles(self, progress: Progress = silent) -> Iterator[Vehicle]:
-        """Yield the cleaned vehicles, one at a time."""
-        how: dict[str, Any] = {"cleaning": self.cleaning, "progress": progress}
-        if self.kind not in USUAL_CLEANING:
-            return iter(own_reader(self.kind)(self.paths, **how))
-        if self.kind == "sumo":
-            if len(self.paths) != 2:
-                raise SettingError("sumo needs two files: the FCD output and the battery output.")
-            position = geographic if self.geo else None
-            return readers.import_sumo(*self.paths, position=position, cleaning=self.cleaning)
-        if self.kind == "csv":
-            if self.mapping is None:
-                raise SettingError(
-                    "Plain files need --map, which says what their columns are. "
-                    f"'fedwatt data map {self.paths[0]}' proposes one, and 'fedwatt data import "
-                    "auto' does without."
-                )
-            mapping = load_mapping(self.mapping)
-            if self.own_gap:
-                mapping = replace(mapping, maximum_gap_s=None)
-            return readers.import_csv(self.paths, mapping, **how)
-        read = readers.import_ved if self.kind == "ved" else readers.import_eved
-        return read(self.paths, powertrain=self.powertrain, **how)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Maps:
-    """Files that know the roads: a terrain model (`dem`) and an OpenStreetMap extract (`osm`).
-
-    With `only_enriched`, trips that they do not cover are left out.
-    """
-
-    dem: Path | None = None
-    osm: Path | None = None
-    only_enriched: bool = False
-
-    def __post_init__(self) -> None:
-        if self.only_enriched and not self.files:
-            raise SettingError("--only-enriched needs --dem or --osm, which do the enriching.")
-
-    @property
-    def files(self) -> list[Path]:
-        """The files that were given."""
-        return [path for path in (self.dem, self.osm) if path is not None]
-
-    def enriched(self, vehicles: Iterator[Vehicle]) -> EnrichedVehicles | None:
-        """Return the vehicles with what the files know; None without files. The files are read
-        here.
-        """
-        if not self.files:
-            return None
-        return EnrichedVehicles(
-            vehicles,
-            terrain=None if self.dem is None else read_terrain_model([self.dem]),
-            extract=None if self.osm is None else Extract(self.osm),
-            only_enriched=self.only_enriched,
-        )
+    how: dict[str, Any] = {"cleaning": cleaning, "progress": progress}
+    if kind not in USUAL_CLEANING:
+        return iter(own_reader(kind)(paths, **how))
+    if kind == "sumo":
+        if len(paths) != 2:
+            raise SettingError("sumo needs two files: the FCD output and the battery output.")
+        position = geographic if geo else None
+        return readers.import_sumo(*paths, position=position, cleaning=cleaning)
+    if kind == "csv":
+        if mapping is None:
+            raise SettingError(
+                "Plain files need --map, which says what their columns are. "
+                f"'fedwatt data map {paths[0]}' proposes one, and 'fedwatt data import "
+                "auto' does without."
+            )
+        loaded = load_mapping(mapping)
+        if own_gap:
+            loaded = replace(loaded, maximum_gap_s=None)
+        return readers.import_csv(paths, loaded, **how)
+    read = readers.import_ved if kind == "ved" else readers.import_eved
+    return read(paths, powertrain=powertrain, **how)
 
 
 def import_fleet(
-    out: Path, recordings: Recordings, maps: Maps, progress: Progress = silent
+    out: Path,
+    kind: str,
+    paths: Sequence[Path],
+    cleaning: Cleaning,
+    maps: Maps | None = None,
+    progress: Progress = silent,
+    **how: Any,
 ) -> list[str]:
-    """Write the fleet of `recordings` to `out`; what was kept, dropped and added, in sentences."""
-    vehicles = recordings.vehicles(progress)
-    enriched = maps.enriched(vehicles)
-    named = listed(path.name for path in (*recordings.paths, *maps.files))
-    stream = vehicles if enriched is None else enriched
-    write_fleet(out, stream, source=f"{plugins.short(recordings.kind)}: {named}")
+    """Write the fleet of recordings to `out`; return sentences on what was kept, dropped and added.
+
+    `how` is that of `recorded_vehicles`.
+    """
+    maps = maps or Maps()
+    vehicles = recorded_vehicles(kind, paths, cleaning, progress, **how)
+    named = listed(path.name for path in (*paths, *maps.files))
+    write_fleet(out, maps.enriched(vehicles), source=f"{plugins.short(kind)}: {named}")
     sentences = []
     if isinstance(vehicles, readers.VehicleStream):
         sentences += vehicles.account.sentences()
         sentences += vehicles.passed_over
         sentences += [ONE_VEHICLE] * (vehicles.account.count("kept", "vehicles") == 1)
-    return sentences + ([] if enriched is None else enriched.sentences())
+    return sentences + maps.sentences()
 
 
 UNITS = ("mps", "c", "w", "m", "deg", "v", "a", "wh")
@@ -201,7 +173,7 @@ def fleet_from_frame(
     facts           what else is known of the vehicles, such as {"pack_capacity_wh": 42000}
     out             folder to store the fleet in, as `data import` does: runs on it can be resumed
 
-    `Fleet.account` says what was kept, repaired and dropped.
+    `Fleet.account` counts rows kept, repaired and dropped.
     """
     columns = {"vehicle": vehicle, "trip": trip, "time": time}
     description = {"kind": kind, "labels": labels, "facts": dict(facts or {})}

@@ -66,9 +66,9 @@ class RawTrip:
 
 @dataclass(frozen=True, eq=False)
 class Trip:
-    """One drive without gaps: float64 [seconds] for each channel, a sample every `interval_s`.
+    """One drive without gaps: float64 [seconds] for each channel, one sample per second.
 
-    `energy_wh[i]` is the energy that left the pack during sample interval i (+ = discharge).
+    `energy_wh[i]` is the energy that left the pack during second i (+ = discharge).
     `recording` names the first part of the recorded trip that this one was cut from at a gap; a
     trip that was not cut is its own. `start_time_s` is when it began, in seconds on a clock that
     all trips of its vehicle share (since 1970 where the source has dates); NaN where unknown.
@@ -77,7 +77,6 @@ class Trip:
     name: str
     channels: Mapping[str, FloatArray]
     recording: str = ""
-    interval_s: float = INTERVAL_S
     start_time_s: float = math.nan
 
     def __post_init__(self) -> None:
@@ -87,18 +86,18 @@ class Trip:
 
     @property
     def seconds(self) -> int:
-        """Number of samples; a fleet has one a second."""
+        """Number of samples."""
         return next((len(values) for values in self.channels.values()), 0)
 
     @property
     def metres(self) -> float:
         """Distance driven, from speed."""
-        return float(self.channels["speed_mps"].sum()) * self.interval_s
+        return float(self.channels["speed_mps"].sum())
 
 
 @dataclass(frozen=True, eq=False)
 class Vehicle:
-    """All trips of one vehicle, and what is known about it.
+    """All trips of one vehicle, and facts about it.
 
     `labels` says whether its energy, or the state of charge of a vehicle that reports no more, was
     "measured" or "simulated"; a vehicle of which some trip has neither has "none": it can be
@@ -130,19 +129,12 @@ class Vehicle:
             _refuse_misshapen(self, trip)
 
     def refuse_unless_trainable(self) -> None:
-        """Refuse what a fleet cannot hold: trips without energy, or on another clock."""
+        """Refuse a vehicle that has trips without energy."""
         if self.labels == UNLABELLED:
             raise DataError(
                 f"Vehicle '{self.name}' has trips without pack signals, so there is no energy to "
                 "learn. Electrify its driving, or import only trips with voltage and current."
             )
-        for trip in self.trips:
-            if trip.interval_s != INTERVAL_S:
-                raise DataError(
-                    f"Vehicle '{self.name}', trip '{trip.name}' has a sample every "
-                    f"{trip.interval_s} s; a fleet has one every {INTERVAL_S} s. Import it with "
-                    "that interval."
-                )
 
 
 def _refuse_misshapen(vehicle: Vehicle, trip: Trip) -> None:

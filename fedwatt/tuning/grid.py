@@ -1,12 +1,11 @@
-"""A grid of independent cells of work, in this process or over the machines of a Ray cluster.
+"""A grid of independent cells, computed in this process or on the machines of a Ray cluster.
 
-A cell is a name and what is to be done under it, such as a method with its settings and seeds. The
-work of a cell fills a folder with files (JSON, Parquet, safetensors); the folder appears under the
-cell's name only once it is complete. So a grid that was stopped goes on with the cells it lacks,
-and it makes no difference to the files where they were computed.
+A cell is a named piece of work, such as a method with its settings and seeds. It fills a folder
+with files (JSON, Parquet, safetensors), which gets the cell's name once it is complete. A grid that
+was stopped continues with the missing cells, and its files do not depend on where cells run.
 
-On Ray a cell is a task. Its files travel back to this machine, so the others need no folder in
-common with it; a task whose machine or process is lost is done again elsewhere.
+On Ray a cell is a task. Its files are sent back to this machine, so no shared folder is needed; a
+task whose machine or process is lost runs again elsewhere.
 """
 
 import os
@@ -16,6 +15,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +31,7 @@ Work = Callable[[Cell, Any, Path], None]
 OnDone = Callable[[str, int, int], None]
 """Called with (name of a finished cell, cells finished, cells in all)."""
 
-MARK = "cell.txt"  # file in a finished cell's folder that says which work it was
+MARK = "cell.txt"  # file in a finished cell's folder with the cell's fingerprint
 RETRIES = 3
 CONNECT_SECONDS = 10
 
@@ -46,42 +46,40 @@ def run_cells(
     gpus: float = 0,
     on_done: OnDone | None = None,
 ) -> dict[str, Path]:
-    """Do the work of every cell that is not finished yet; the finished folder of each.
+    """Run every cell that is not finished yet and return the folder of each cell.
 
-    `shared` is handed to every cell, and on Ray sent once to each machine. `ray` is the address of
+    `shared` is passed to every cell, and on Ray sent once to each machine. `ray` is the address of
     a cluster ("auto", "HOST:6379", or "local" for one on this machine); None: this process. On Ray
-    a cell is given one thread and `gpus` GPUs. A cell with the name of a finished one must be equal
-    to it.
+    a cell has one thread and `gpus` GPUs. A finished folder of the same name must hold an equal
+    cell.
     """
     for name in cells:
         if not name or name != Path(name).name or name.startswith("."):
             raise SettingError(f"A cell's name names a folder, which '{name}' cannot.")
     paths = {name: folder / name for name in cells}
-    left = {name: cell for name, cell in cells.items() if not _finished(paths[name], cell)}
-    finished = [name for name in cells if name not in left]
-
-    def done(name: str) -> None:
-        finished.append(name)
-        if on_done is not None:
-            on_done(name, len(finished), len(cells))
-
-    if ray is not None and left:
-        for name, files in _on_ray(left, work, shared, ray, gpus):
-            with _appearing(paths[name], left[name]) as fresh, writing(paths[name]):
-                for file, content in files.items():
-                    (fresh / file).parent.mkdir(parents=True, exist_ok=True)
-                    (fresh / file).write_bytes(content)
-            done(name)
+    missing = {name: cell for name, cell in cells.items() if not _finished(paths[name], cell)}
+    if ray is None or not missing:
+        results = _in_process(missing, work, shared, paths)
     else:
-        for name, cell in left.items():
-            with _appearing(paths[name], cell) as fresh:
-                work(cell, shared, fresh)
-            done(name)
+        results = _on_ray(missing, work, shared, paths, ray, gpus)
+    for count, name in enumerate(results, start=len(cells) - len(missing) + 1):
+        if on_done is not None:
+            on_done(name, count, len(cells))
     return paths
 
 
+def _in_process(
+    cells: Mapping[str, Cell], work: Work[Cell], shared: Any, paths: Mapping[str, Path]
+) -> Iterator[str]:
+    """Yield the name of each cell as it is finished."""
+    for name, cell in cells.items():
+        with _appearing(paths[name], cell) as folder:
+            work(cell, shared, folder)
+        yield name
+
+
 def fingerprint(cell: object) -> str:
-    """Hash of a cell's text: equal for equal dataclasses, texts, numbers and tuples of them."""
+    """Hash a cell's `repr`: equal for equal dataclasses, texts, numbers and tuples of them."""
     return sha256(repr(cell).encode()).hexdigest()[:32]
 
 
@@ -89,17 +87,17 @@ def _finished(path: Path, cell: object) -> bool:
     if not path.exists():
         return False
     try:
-        known = (path / MARK).read_text(encoding="utf-8").strip()
+        stored = (path / MARK).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise RunError(f"{path} is not the folder of a finished cell. Delete it.") from error
-    if known != fingerprint(cell):
+    if stored != fingerprint(cell):
         raise RunError(f"{path} was made with other settings. Delete it, or choose another folder.")
     return True
 
 
 @contextmanager
 def _appearing(path: Path, cell: object) -> Iterator[Path]:
-    """Yield a fresh folder that gets its name if the body succeeds, and is removed otherwise."""
+    """Yield a temporary folder, which is renamed to `path` if the body succeeds, else removed."""
     fresh = path.with_name(f".{path.name}.part")
     with writing(path):
         shutil.rmtree(fresh, ignore_errors=True)
@@ -117,41 +115,47 @@ def _appearing(path: Path, cell: object) -> Iterator[Path]:
 
 
 def _on_ray(
-    cells: Mapping[str, Cell], work: Work[Cell], shared: Any, address: str, gpus: float
-) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """(name, files) of each cell, in the order in which they are finished."""
+    cells: Mapping[str, Cell],
+    work: Work[Cell],
+    shared: Any,
+    paths: Mapping[str, Path],
+    address: str,
+    gpus: float,
+) -> Iterator[str]:
+    """Yield the name of each cell as it is finished, in any order."""
     ray = library()
     with connected(address):
-        # Ray retries what was lost with its machine or process; an exception is an answer.
+        # Ray retries tasks that were lost with their machine or process, not those that raise.
         task = ray.remote(max_retries=RETRIES, num_cpus=1, num_gpus=gpus)(_task)
-        common = ray.put(shared)
-        wanted = versions()
-        user_code = plugins.loaded_files()
-        names = {
-            task.remote(work, cell, common, wanted, user_code): name for name, cell in cells.items()
-        }
+        common = (ray.put(shared), versions(), plugins.loaded_files())
+        names = {task.remote(work, cell, *common): name for name, cell in cells.items()}
         waiting = list(names)
         try:
             while waiting:
                 (first, *_), waiting = ray.wait(waiting, num_returns=1)
-                yield names[first], _answer(ray, first, names[first])
+                name = names[first]
+                files = result_of(ray, first, f"The cell '{name}'")
+                with _appearing(paths[name], cells[name]) as folder, writing(paths[name]):
+                    for file, content in files.items():
+                        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                        (folder / file).write_bytes(content)
+                yield name
         finally:
             for reference in waiting:
                 ray.cancel(reference, force=True)
 
 
 def _task(
-    work: Work[Cell], cell: Cell, shared: Any, wanted: dict[str, str], user_code: dict[str, bytes]
+    work: Work[Cell], cell: Cell, shared: Any, required: dict[str, str], user_code: dict[str, bytes]
 ) -> dict[str, bytes]:
-    """Return a cell on a machine of the cluster: the files that its work made.
+    """Run a cell on a machine of the cluster and return the files that it wrote.
 
-    `user_code` are files of methods and models that this machine need not have.
+    `user_code` are files of methods and models, which this machine may not have.
     """
     import torch
 
     plugins.carry(user_code)
-
-    refuse_other_versions(wanted)
+    refuse_other_versions(required)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:
         work(cell, shared, Path(scratch))
@@ -162,43 +166,45 @@ def _task(
         }
 
 
-def refuse_other_versions(wanted: Mapping[str, str]) -> None:
-    """Raise if this machine has others than those `wanted`."""
-    if versions() != wanted:
-        here = {name: own for name, own in versions().items() if own != wanted[name]}
+def refuse_other_versions(required: Mapping[str, str]) -> None:
+    """Raise if this machine has other versions than those `required`."""
+    here = {name: present for name, present in versions().items() if present != required[name]}
+    if here:
+        expected = {name: required[name] for name in here}
         raise SettingError(
-            f"The machine '{platform.node()}' has {here}, this one "
-            f"{ {name: wanted[name] for name in here} }. Install the same versions on all machines."
+            f"The machine '{platform.node()}' has {here}, this one {expected}. Install the same "
+            "versions on all machines."
         )
 
 
+@cache
 def versions() -> dict[str, str]:
-    """Versions that must agree for results to be the same on all machines."""
+    """Return the versions that must agree for results to be the same on all machines."""
     return {"python": platform.python_version()} | {
         name: version(name) for name in ("fedwatt", "torch", "numpy")
     }
 
 
-def _answer(ray: Any, reference: Any, name: str) -> dict[str, bytes]:
+def result_of(ray: Any, tasks: Any, name: str) -> Any:
+    """Return what one task or a list of tasks returned; raise the errors of fedwatt as they are."""
     try:
-        files: dict[str, bytes] = ray.get(reference)
+        return ray.get(tasks)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, FedwattError):
             raise error.cause from error
         raise
     except ray.exceptions.RayError as error:
         raise RunError(
-            f"The cell '{name}' was lost {RETRIES + 1} times with its machine or process: "
-            f"{str(error).splitlines()[0]} Finished cells are kept; continue with --resume."
+            f"{name} was lost {RETRIES + 1} times with its machine or process: "
+            f"{str(error).splitlines()[0]} Completed work is stored; continue with --resume."
         ) from error
-    return files
 
 
 @contextmanager
 def connected(address: str) -> Iterator[None]:
     """Connect to a cluster, or use the present connection.
 
-    Around several grids it keeps the processes of the first one for the others.
+    Several grids inside one connection share its processes.
     """
     ray = library()
     if ray.is_initialized():
@@ -221,13 +227,13 @@ def connected(address: str) -> Iterator[None]:
 
 
 def _knock(address: str) -> None:
-    """Raise OSError at once if nobody listens at HOST:PORT; Ray itself would try for minutes."""
+    """Raise OSError at once if no server listens at HOST:PORT; Ray would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
 
 
 def library() -> Any:
-    """Ray, which tells nobody that it is used, or a sentence on how to get it."""
+    """Return Ray with usage reports switched off; refuse with an install command without it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return optional("ray", "A grid on Ray needs Ray: pip install 'fedwatt[cluster]'.", SettingError)

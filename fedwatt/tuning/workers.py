@@ -1,24 +1,19 @@
-"""A run on the machines of a Ray cluster: a method per task, or the vehicles of a round dealt out.
+"""A run on the machines of a Ray cluster: a method per task, or a share of a round per task.
 
-Tasks. A task is a method with all its seeds in one stack. It returns the checkpoint of its last
-round, and the run goes on from there as if it had been resumed: tables, personalised models and
-report are made here. A task that is lost begins anew, one that is finished is never repeated;
-RUN/cells/LABEL/ holds the finished task of the method LABEL.
+Methods. A task trains a method with all its seeds in one stack and returns the checkpoint of its
+last round. The run continues from there as if resumed: tables, personalised models and report are
+made on this machine. A lost task starts again; RUN/cells/LABEL/ holds the finished one of LABEL.
 
-Workers. Each is a process with a core, or a GPU, that has the run's fleet (it maps, makes or was
-sent it) and trains whatever share of a round it is given. One that dies costs the share that it was
-training, which another takes, and a new one replaces it. Which worker had which share does not show
-in the results (`federation.dealing`).
+Shares of rounds. Each worker process has a core or a GPU, and the run's fleet, which it was sent or
+opens itself. Ray repeats the share of a lost worker in another one; results do not depend on which
+worker trains which share (`federation.dealing`).
 """
 
 import json
-import logging
-import os
 import tempfile
-from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -26,18 +21,19 @@ from typing import Any, Final
 import torch
 
 from fedwatt import plugins
-from fedwatt.errors import FedwattError, RunError
+from fedwatt.errors import RunError
 from fedwatt.federation import Federation
 from fedwatt.federation.dealing import (
     SHARES,
-    RoundStart,
     Share,
     ShareResult,
     dealt_federation,
     train_share,
 )
+from fedwatt.federation.local_round import Broadcast
 from fedwatt.federation.participation import participant_count
 from fedwatt.files import write_text
+from fedwatt.methods import Method
 from fedwatt.privacy import budget_for
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.folder import (
@@ -51,17 +47,25 @@ from fedwatt.runs.observers import SILENT
 from fedwatt.runs.provenance import provenance
 from fedwatt.runs.simulation import federation_for
 from fedwatt.runs.source import run_fleet
-from fedwatt.tuning.grid import RETRIES, OnDone, library, refuse_other_versions, run_cells, versions
+from fedwatt.tuning.grid import (
+    RETRIES,
+    OnDone,
+    library,
+    refuse_other_versions,
+    result_of,
+    run_cells,
+    versions,
+)
 from fedwatt.windows import Fleet
 
 
 def train_in_tasks(
     config: RunConfig, out: Path, fleet: Fleet, *, ray: str | None, on_done: OnDone | None = None
 ) -> None:
-    """Leave a finished checkpoint of every method of `config` in the run folder `out`.
+    """Train every method of `config` and leave its last checkpoint in the run folder `out`.
 
     `ray` is the address of a cluster; None: one task after the other, in this process. The results
-    are the same as without tasks, bit for bit.
+    are bit-identical to those without tasks.
     """
     origin = CheckpointOrigin(run_hash(config), fleet.data_hash())
     tasks: dict[str, str] = {}
@@ -88,28 +92,25 @@ def train_in_tasks(
 
 
 def train_task(text: str, fleet: Fleet | None, folder: Path) -> None:
-    """Train the one method of the configuration `text` (TOML); its checkpoint goes to `folder`."""
+    """Train the method of the configuration `text` (TOML) and leave its checkpoint in `folder`."""
     config = from_toml(text, trusted=True)
-    if fleet is None:
-        fleet = run_fleet(config)
+    fleet = fleet or run_fleet(config)
     (choice,) = config.methods
     origin = CheckpointOrigin(run_hash(config), fleet.data_hash())
     with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:
-        federation = federation_for(config, choice, fleet, Path(scratch) / "memory")
+        federation = federation_for(config, choice, fleet, Path(scratch) / "states")
         budget = budget_for(choice.method, config.training, fleet)
         state, history = train_method(
             federation, choice, Path(scratch), SILENT, origin, inf, budget
         )
-        # Client state is of use to the next round alone, and there is none.
-        save_checkpoint(folder, replace(state, memory={}, events={}), history, origin)
+        # Client state serves later rounds only.
+        save_checkpoint(folder, replace(state, client_state={}, events={}), history, origin)
     made = provenance(federation.device, deterministic=config.training.deterministic)
     write_text(folder / "environment.json", json.dumps(made))
 
 
-log = logging.getLogger("fedwatt.tuning")
-
 FEWEST: Final = 8
-"""Participants a worker and round below which dealing them out is not worth it."""
+"""Participants per worker and round below which rounds are not dealt out."""
 
 
 def deals_participants(config: RunConfig, vehicles: int, workers: int) -> bool:
@@ -122,118 +123,71 @@ def deals_participants(config: RunConfig, vehicles: int, workers: int) -> bool:
     return not config.asynchronous.buffer and few_tasks and called >= FEWEST * workers
 
 
-class RayWorker:
-    """The object in a worker's process.
+@lru_cache(maxsize=1)
+def _fleet(text: str, sent: Any) -> Fleet:
+    """Return the fleet of a configuration in a worker's process: the one `sent`, or opened here."""
+    return run_fleet(from_toml(text, trusted=True)) if sent is None else library().get(sent)
 
-    Its constructor only keeps what it is given: to Ray, one that fails is a worker that was lost.
-    """
 
-    def __init__(
-        self, config: str, fleet: Fleet | None, wanted: dict[str, str], user_code: dict[str, bytes]
-    ) -> None:
-        self.text = config
-        self.sent = fleet
-        self.wanted = wanted
-        self.user_code = user_code
+@lru_cache(maxsize=1)
+def _federation(text: str, label: str, sent: Any) -> tuple[Federation, Method]:
+    """Return the federation of a method in a worker's process, for all rounds of the method."""
+    torch.set_num_threads(1)
+    config = from_toml(text, trusted=True)
+    choice = next(choice for choice in config.methods if choice.label == label)
+    return federation_for(config, choice, _fleet(text, sent)), choice.method
 
-    def begin(self) -> int:
-        """Return number of the worker's process, once it has all that it needs."""
-        os.environ["OMP_NUM_THREADS"] = "1"
-        torch.set_num_threads(1)
+
+@dataclass(frozen=True)
+class DealtTraining:
+    """A method's training as every worker needs it; sent once per method."""
+
+    text: str
+    """The configuration, as TOML."""
+    label: str
+    fleet: Any
+    """Ray's reference to the fleet; None: every worker opens it."""
+    versions: dict[str, str]
+    user_code: dict[str, bytes]
+
+    def train(self, start: Broadcast, share: Share) -> ShareResult:
+        """Train a share of a round in a worker's process."""
         plugins.carry(self.user_code)
-        refuse_other_versions(self.wanted)
-        self.config = from_toml(self.text, trusted=True)
-        self.fleet = run_fleet(self.config) if self.sent is None else self.sent
-        self.federations: dict[str, Federation] = {}
-        return os.getpid()
-
-    def train(self, label: str, start: RoundStart, share: Share) -> ShareResult:
-        """Return a share of a round of the method `label`."""
-        choice = next(own for own in self.config.methods if own.label == label)
-        if label not in self.federations:
-            self.federations = {label: federation_for(self.config, choice, self.fleet)}
-        return train_share(self.federations[label], choice.method, start, share)
+        refuse_other_versions(self.versions)
+        federation, method = _federation(self.text, self.label, self.fleet)
+        return train_share(federation, method, start, share)
 
 
 class RayWorkers:
-    """One worker per core or GPU of the connected cluster."""
+    """The processes of the connected cluster, one per core or GPU, that train shares of rounds."""
 
-    def __init__(self, config: RunConfig, count: int | None = None) -> None:
+    def __init__(self, config: RunConfig) -> None:
         self.ray = library()
         self.config = config
-        self.gpu = config.device == "cuda"
-        self.count = min(count or cluster_size(config), SHARES)
-        self.idle: deque[Any] = deque()
-        self.busy: dict[Any, tuple[Any, int | None]] = {}
-        """What is awaited -> (worker, its share's number or None: that it is there)."""
-        self.begin: Any = None
+        self.on_gpu = config.device == "cuda"
+        self.count = min(cluster_size(config), SHARES)
+        # A worker keeps its fleet from task to task; on a GPU Ray would end it after each one.
+        needs = {"num_cpus": 1, "num_gpus": int(self.on_gpu), "max_calls": 0}
+        self.train = self.ray.remote(max_retries=RETRIES, **needs)(DealtTraining.train)
 
     def federation(self, federation: Federation, choice: MethodChoice) -> Federation:
         """Return the federation with its participants dealt to the workers."""
-        shares = self.count if self.gpu else SHARES
-        return dealt_federation(federation, partial(self._deal, federation, choice.label), shares)
+        fleet = federation.fleet
+        sent = None if fleet.mapped is not None or fleet.is_lazy else self.ray.put(fleet)
+        training = DealtTraining(
+            to_toml(self.config), choice.label, sent, versions(), plugins.loaded_files()
+        )
+        shares = self.count if self.on_gpu else SHARES
+        return dealt_federation(federation, partial(self._deal, self.ray.put(training)), shares)
 
-    def _deal(
-        self, federation: Federation, label: str, start: RoundStart, shares: Sequence[Share]
-    ) -> list[ShareResult]:
-        if self.begin is None:
-            self._begin(federation.fleet)
+    def _deal(self, training: Any, start: Broadcast, shares: Sequence[Share]) -> list[ShareResult]:
         common = self.ray.put(start)
-        left = deque(range(len(shares)))
-        found: dict[int, ShareResult] = {}
-        tries: Counter[int] = Counter()
-        while len(found) < len(shares):
-            while left and self.idle:
-                idle = self.idle.popleft()
-                first = left.popleft()
-                self.busy[idle.train.remote(label, common, shares[first])] = idle, first
-            (done, *_), _ = self.ray.wait(list(self.busy), num_returns=1)
-            worker, number = self.busy.pop(done)
-            try:
-                part = self.ray.get(done)
-            except self.ray.exceptions.RayTaskError as error:
-                if isinstance(error.cause, FedwattError):
-                    raise error.cause from error
-                raise
-            except self.ray.exceptions.RayError as error:
-                self._replace(number, tries, error)
-                if number is not None:
-                    left.appendleft(number)
-                continue
-            self.idle.append(worker)
-            if number is not None:
-                found[number] = part
-        return [found[number] for number in range(len(shares))]
-
-    def _begin(self, fleet: Fleet) -> None:
-        """Start all workers; a fleet in memory is sent once to each machine."""
-        needs = {"num_cpus": 1, "num_gpus": 1 if self.gpu else 0}
-        actor = self.ray.remote(max_restarts=0, **needs)(RayWorker)
-        sent = None if fleet.mapped is not None or fleet.is_lazy else fleet
-        terms = (to_toml(self.config), self.ray.put(sent), versions(), plugins.loaded_files())
-        self.begin = lambda: actor.remote(*terms)
-        for _ in range(self.count):
-            self._add()
-
-    def _add(self) -> None:
-        worker = self.begin()
-        self.busy[worker.begin.remote()] = worker, None
-
-    def _replace(self, number: int | None, tries: Counter[int], error: Exception) -> None:
-        """Put a new worker in the place of one that was lost, unless it keeps happening."""
-        place = -1 if number is None else number
-        tries[place] += 1
-        reason = str(error).strip().splitlines()[0]
-        if tries[place] > RETRIES:
-            raise RunError(
-                f"Workers of this training were lost {tries[place]} times at the same work: "
-                f"{reason} Completed rounds are kept; continue with --resume."
-            ) from error
-        log.warning("A worker was lost (%s); its share of the round is dealt anew.", reason)
-        self._add()
+        tasks = [self.train.remote(training, common, share) for share in shares]
+        results: list[ShareResult] = result_of(self.ray, tasks, "A round")
+        return results
 
 
 def cluster_size(config: RunConfig) -> int:
-    """Workers that the cluster has room for."""
-    found = library().cluster_resources()
-    return max(1, int(found.get("GPU" if config.device == "cuda" else "CPU", 1)))
+    """Return the number of workers that the cluster has room for."""
+    resources = library().cluster_resources()
+    return max(1, int(resources.get("GPU" if config.device == "cuda" else "CPU", 1)))

@@ -3,10 +3,12 @@
 Windows are never materialised: `Client.series` is `[seconds, features]`, and a window is the row
 of its last second. Memory is O(seconds), whatever the window length. A client is built from its own
 vehicle alone, so a vehicle on the road builds the very same bytes as a simulation does.
+`DataSettings` says how.
 """
 
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,8 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.errors import DataError
-from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
+from fedwatt.errors import DataError, check
+from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Vehicle
 from fedwatt.windows.features import CLIMB_KNOWN, FEATURES, feature_names, trip_features
 from fedwatt.windows.labelled import (
     LabelledTrip,
@@ -29,10 +31,82 @@ from fedwatt.windows.labelled import (
 )
 from fedwatt.windows.paged import Mapped, gather_clients
 from fedwatt.windows.scaling import SCALINGS, FleetScaling, Scaler, about_zero, pooled
-from fedwatt.windows.settings import DataSettings as DataSettings
-from fedwatt.windows.splits import SPLITS, held_out_vehicles, lowest_draws, split_trips
-from fedwatt.windows.targets import ENERGY, Target
-from fedwatt.windows.time_offset import aligned, vehicle_lag_s
+from fedwatt.windows.splits import SPLITS, held_out_vehicles, lowest_draws
+from fedwatt.windows.targets import ENERGY, Target, get_target, refuse_leaks
+from fedwatt.windows.vehicle_trips import prepared as prepared
+from fedwatt.windows.vehicle_trips import split_of_trips as split_of_trips
+from fedwatt.windows.vehicle_trips import split_of_unseen, usable_trips
+
+LABEL_SCALINGS = ("vehicle", "fleet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """Settings of the windows that are made from telemetry.
+
+    `features` is a feature set ("base", "physics", "elevation"), single features, or several of
+    them separated by commas. `target` is what a window predicts, one of `fedwatt.windows.targets`,
+    and with a `horizon` the target of that many samples after it. `window` and the strides are in
+    samples: `stride` between training windows, `evaluation_stride` between validation and test
+    windows. With `label_scaling` "vehicle" a label is centred and scaled like a feature, from
+    training windows;
+    with "fleet" it is divided by `label_scale_wh`, in the target's unit. `split` are the shares of
+    training, validation and test trips; `held_out` is the number of vehicles that never train. A
+    vehicle may replace its features by its own `components` principal ones, or silence all but its
+    own `selected` best (0 leaves them alone). With `align` its motion is delayed by the time
+    offset between motion and power that its training trips show (`fedwatt.windows.time_offset`).
+    """
+
+    features: str = "base"
+    target: str = "energy"
+    horizon: int = 0
+    window: int = 60
+    stride: int = 1
+    evaluation_stride: int = 10
+    scaling: str = "zscore"
+    label_scaling: str = "vehicle"
+    label_scale_wh: float = 100.0
+    split: tuple[float, float, float] = (0.7, 0.1, 0.2)
+    split_seed: int = 0
+    held_out: int = 0
+    components: int = 0
+    selected: int = 0
+    align: bool = False
+
+    def __post_init__(self) -> None:
+        check(self, "horizon", self.horizon >= 0, "at least 0 samples (0: the target's own)")
+        refuse_leaks(self.predicts, feature_names(self.features))
+        most = len(feature_names(self.features))
+        for name in ("components", "selected"):
+            allowed = f"from 0 (off) to the {most} features of '{self.features}'"
+            check(self, name, 0 <= getattr(self, name) <= most, allowed)
+        alone = not (self.components and self.selected)
+        check(self, "selected", alone, "0 when components is not. Use one of them")
+        for name in ("window", "stride", "evaluation_stride"):
+            check(self, name, getattr(self, name) >= 1, "at least 1 sample")
+        for name, choices in (("scaling", SCALINGS), ("label_scaling", LABEL_SCALINGS)):
+            check(self, name, getattr(self, name) in choices, f"one of {', '.join(choices)}")
+        positive = math.isfinite(self.label_scale_wh) and self.label_scale_wh > 0
+        check(self, "label_scale_wh", positive, "a positive number of Wh")
+        object.__setattr__(self, "split", tuple(self.split))
+        shares = len(self.split) == 3 and all(share > 0 for share in self.split)
+        allowed = "three positive shares that add up to 1, such as (0.7, 0.1, 0.2)"
+        check(self, "split", shares and math.isclose(sum(self.split), 1, abs_tol=1e-9), allowed)
+        check(self, "held_out", self.held_out >= 0, "at least 0 vehicles")
+
+    @property
+    def predicts(self) -> Target:
+        """The target of a window."""
+        target = get_target(self.target)
+        return replace(target, horizon=self.horizon) if self.horizon else target
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a client's series."""
+        if self.components:
+            return tuple(f"component {number + 1}" for number in range(self.components))
+        return feature_names(self.features)
+
 
 log = logging.getLogger("fedwatt.windows")
 
@@ -223,67 +297,6 @@ class Fleet:
         return digest.hexdigest()
 
 
-def usable_trips(vehicle: Vehicle, settings: DataSettings) -> list[Trip]:
-    """Trips that hold a window and what it predicts."""
-    least = settings.window + settings.predicts.ahead(settings.window)
-    return [trip for trip in vehicle.trips if trip.seconds >= least]
-
-
-def split_of_trips(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
-    """Split of every trip by its name; trips that hold no window are in none."""
-    usable = usable_trips(vehicle, settings)
-    recordings = {trip.name: trip.recording for trip in usable}
-    long_enough = len(set(recordings.values()))
-    if long_enough < len(SPLITS):
-        recorded = len({trip.recording for trip in vehicle.trips})
-        least = settings.window + settings.predicts.ahead(settings.window)
-        raise DataError(
-            f"Vehicle '{vehicle.name}' has {recorded} trips, {long_enough} of them at least "
-            f"{least} s long; training, validation and test need one each (the parts of "
-            "a trip that was cut at gaps count as one). Give it more or longer trips, choose a "
-            "shorter window, or leave the vehicle out."
-        )
-    trips = split_trips(vehicle.name, recordings, settings.split, settings.split_seed)
-    return {trip: split for split in SPLITS for trip in trips[split]}
-
-
-UNSEEN_SPLIT = (0.75, 0.2, 0.05)
-"""Shares of an unseen vehicle's trips; those for test validate, too."""
-
-
-def recordings(vehicle: Vehicle, settings: DataSettings) -> int:
-    """Return the number of recorded trips that hold a window."""
-    return len({trip.recording for trip in usable_trips(vehicle, settings)})
-
-
-def split_of_unseen(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
-    """Split of every trip of an unseen vehicle: training and validation; of few trips, training.
-
-    The training trips are those of `split_of_trips` with the shares `UNSEEN_SPLIT`.
-    """
-    if recordings(vehicle, settings) < len(SPLITS):
-        return {trip.name: "train" for trip in usable_trips(vehicle, settings)}
-    split_of = split_of_trips(vehicle, replace(settings, split=UNSEEN_SPLIT))
-    return {trip: "validation" if part == "test" else part for trip, part in split_of.items()}
-
-
-def prepared(
-    vehicle: Vehicle, settings: DataSettings, unseen: FleetScaling | None = None
-) -> Vehicle:
-    """Return the vehicle with its motion delayed by its own time offset, where `align` asks for it.
-
-    One whose facts have a time offset was delayed already, as whoever learns hills from its trips
-    does. An `unseen` vehicle with too few trips has the fleet's offset.
-    """
-    if not settings.align or "lag_s" in vehicle.facts:
-        return vehicle
-    if unseen is None:
-        return aligned(vehicle, vehicle_lag_s(vehicle, split_of_trips(vehicle, settings)))
-    if recordings(vehicle, settings) < len(SPLITS):
-        return aligned(vehicle, unseen.lag_s)
-    return aligned(vehicle, vehicle_lag_s(vehicle, split_of_unseen(vehicle, settings)))
-
-
 def build_client(
     vehicle: Vehicle, settings: DataSettings, *, unseen: FleetScaling | None = None
 ) -> Client:
@@ -340,33 +353,6 @@ def build_client(
         lag_s=float(vehicle.facts.get("lag_s", 0.0)),
         mass_kg=float(vehicle.facts.get("mass_kg") or 0.0),
     )
-
-
-def fleet_scaling(clients: Iterable[Client]) -> FleetScaling:
-    """Return the mean scaling of the vehicles that train."""
-    members = [client for client in clients if not client.held_out]
-    scalers = [client.scaler for client in members if client.scaler is not None]
-    labels = np.array([(client.label_center_wh, client.label_scale_wh) for client in members])
-    masses = [client.mass_kg for client in members if client.mass_kg]
-    consumption = [_wh_per_km(client) for client in members if "speed" in client.features]
-    return FleetScaling(
-        Scaler(
-            np.mean([scaler.center for scaler in scalers], axis=0),
-            np.mean([scaler.scale for scaler in scalers], axis=0),
-        ),
-        Scaler(*labels.mean(axis=0)),
-        lag_s=float(np.mean([client.lag_s for client in members])),
-        wh_per_km=float(np.mean(consumption)) if consumption else 0.0,
-        mass_kg=float(np.mean(masses)) if masses else 0.0,
-    )
-
-
-def _wh_per_km(client: Client) -> float:
-    """Return the mean consumption of the training trips."""
-    assert client.scaler is not None
-    speed_mps = float(client.scaler.center[client.features.index("speed")])
-    label = float(np.mean(client.energy_wh(client.labels["train"])))
-    return 1000 * label / (client.window * max(speed_mps, 0.1))
 
 
 def _joined(parts: Sequence[NDArray[Any]], dtype: type = np.float64) -> NDArray[Any]:

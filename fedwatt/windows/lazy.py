@@ -6,24 +6,139 @@ else about a vehicle is known before it is made. A round's participants are made
 cores, and released when the next round's are made. What describes the whole fleet, its windows for
 instance, is estimated from a sample that stays in memory, and models are evaluated on a sample: all
 vehicles will never be in memory.
+
+`python -m fedwatt.windows.lazy` is one of the processes that make vehicles, a core each: it reads
+requests from its input and answers on its output. These are programs of their own rather than
+children of `multiprocessing`, which would run the caller's script again in each of them. What
+passes between them are Python objects of one program on one machine.
 """
 
+import os
+import pickle
+import subprocess
+import sys
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import ClassVar, Final, overload
+from typing import IO, Any, ClassVar, Final, overload
 
 import numpy as np
 
-from fedwatt.errors import SettingError, counted
+from fedwatt.errors import FedwattError, RunError, SettingError, counted
 from fedwatt.telemetry.trip import BoolArray, Vehicle
-from fedwatt.windows.client import Client, DataSettings, Fleet, build_fleet, refuse_all_held_out
+from fedwatt.windows.client import (
+    Client,
+    DataSettings,
+    Fleet,
+    build_client,
+    build_fleet,
+    refuse_all_held_out,
+)
 from fedwatt.windows.features import feature_names, needs_climb
 from fedwatt.windows.splits import lowest_draws
-from fedwatt.windows.workers import Workers
+
+CHUNK = 24
+"""Vehicles that a process is asked for at a time."""
+
+
+def make(maker: "Maker", settings: DataSettings, places: Sequence[int]) -> list[Client]:
+    """Return the vehicles at these places, ready for training."""
+    return [build_client(vehicle, settings) for vehicle in maker.vehicles(places)]
+
+
+class Workers:
+    """Processes that make vehicles, begun when there is work for them; they end with this object.
+
+    With one core to use everything is made in this process.
+    """
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = cores() if count is None else count
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def make(self, maker: "Maker", settings: DataSettings, places: Sequence[int]) -> list[Client]:
+        """Return the vehicles at these places, in their order."""
+        chunks = [places[first : first + CHUNK] for first in range(0, len(places), CHUNK)]
+        if self.count < 2 or len(chunks) < 2:
+            return [client for chunk in chunks for client in make(maker, settings, chunk)]
+        if not self.processes:
+            self._begin()
+        shares = [chunks[n :: self.count] for n in range(self.count)]
+
+        def ask(number: int) -> list[list[Client]]:
+            process = self.processes[number]
+            return [_answer(process, (maker, settings, chunk)) for chunk in shares[number]]
+
+        with ThreadPoolExecutor(self.count) as threads:
+            answers = list(threads.map(ask, range(self.count)))
+        rows = [answers[n % self.count][n // self.count] for n in range(len(chunks))]
+        return [client for row in rows for client in row]
+
+    def _begin(self) -> None:
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        for _ in range(self.count):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "fedwatt.windows.lazy"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+            )
+            weakref.finalize(self, _end, process)
+            self.processes.append(process)
+
+
+def cores() -> int:
+    """Cores that this process may use; fewer where OMP_NUM_THREADS says so."""
+    here = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        here = len(os.sched_getaffinity(0))
+    requested = os.environ.get("OMP_NUM_THREADS", "")
+    return min(here, int(requested)) if requested.isdigit() and int(requested) else here
+
+
+def _answer(process: subprocess.Popen[bytes], request: tuple[Any, ...]) -> list[Client]:
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        pickle.dump(request, process.stdin, pickle.HIGHEST_PROTOCOL)
+        process.stdin.flush()
+        answer = pickle.load(process.stdout)
+    except (OSError, EOFError) as error:
+        raise RunError(
+            "A process that makes vehicles has ended early: was it killed, or is memory short? "
+            "Completed rounds are kept; continue with --resume."
+        ) from error
+    if isinstance(answer, Exception):
+        raise answer
+    clients: list[Client] = answer
+    return clients
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):  # what was not sent to one that is gone
+                pipe.close()
+    process.wait()
+
+
+def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer requests until there are no more."""
+    while True:
+        try:
+            request = pickle.load(questions)
+        except EOFError:
+            return
+        try:
+            answer: object = make(*request)
+        except FedwattError as error:
+            answer = error
+        pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
+        answers.flush()
 
 
 class Maker(ABC):
@@ -241,3 +356,8 @@ def refuse_climb(settings: DataSettings, vehicles: int) -> None:
             f"trips, and the {vehicles:,} of this fleet are made only when they take part. "
             "Leave climb out of data.features, or use fewer vehicles: fleet.made = 'ahead'."
         )
+
+
+if __name__ == "__main__":
+    out, sys.stdout = sys.stdout.buffer, sys.stderr  # whatever prints must not be an answer
+    serve(sys.stdin.buffer, out)

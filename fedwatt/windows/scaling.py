@@ -6,6 +6,10 @@ then adds weights that belong to different directions: signs and scales are fixe
 makes the second direction of one car that of another. Selection keeps columns where they are and
 silences those that the vehicle's own linear model has no use for, so columns mean the same
 everywhere. Measure before using either.
+
+A ridge regression through an intercept, y = x · β with 1 as the last feature, minimises the mean
+squared error plus `strength` times Σ variance_f · β_f²: a term is pulled in proportion to its
+feature's variance, so that units do not matter, and the intercept is free.
 """
 
 from collections.abc import Callable, Mapping
@@ -130,7 +134,7 @@ def _varies(spread: FloatArray, center: FloatArray) -> NDArray[np.bool_]:
 SCALINGS: Mapping[str, Callable[[FloatArray], Scaler]] = {"zscore": zscore, "robust": robust}
 
 
-RIDGE = 1e-3  # relative to the variance of a scaled feature
+RIDGE = 1e-3  # relative to the variance of a feature
 # Directions with less than this share of the variance are rounding error and are left silent.
 NO_VARIANCE = 1e-10
 
@@ -169,3 +173,35 @@ def selection_mix(window_means: FloatArray, labels: FloatArray, keep: int) -> Fl
     weights = np.linalg.solve(gram, centred.T @ (labels - labels.mean()) / len(centred))
     best = np.argsort(-np.abs(weights) * spread, kind="stable")[:keep]
     return np.diag(np.isin(np.arange(len(spread)), best).astype(float))
+
+
+def pulled(gram: FloatArray, right: FloatArray, strength: float) -> FloatArray:
+    """β [features + 1] of means of x xᵀ and of x y, pulled towards 0.
+
+    A feature that never changes gets 0.
+
+    >>> x, y = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]), np.array([1.0, 3.0, 5.0])
+    >>> gram, right = x.T @ x / 3, x.T @ y / 3
+    >>> pulled(gram, right, 0.0).round(6), pulled(gram, right, 1.0).round(6)
+    (array([2., 1.]), array([1., 2.]))
+    """
+    variance = np.maximum(np.diag(gram) - gram[-1] ** 2, 0.0)
+    pull = strength * variance
+    pull[:-1] = np.where(variance[:-1] > 1e-12, pull[:-1], 1.0)
+    return np.asarray(np.linalg.solve(gram + np.diag(pull), right))
+
+
+def ridge(features: FloatArray, target: FloatArray) -> FloatArray:
+    """β [features + 1] of rows [rows, features], whatever their units.
+
+    >>> ridge(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0])).round(2)
+    array([2., 1.])
+    """
+    center = features.mean(axis=0)
+    scale = features.std(axis=0)
+    # A column that never changes becomes 0, and gets no weight.
+    scale = np.where(scale > 1e-9 * np.maximum(np.abs(center), 1.0), scale, np.inf)
+    rows = np.column_stack([(features - center) / scale, np.ones(len(features))])
+    beta = pulled(rows.T @ rows / len(rows), rows.T @ target / len(rows), RIDGE)
+    slopes = beta[:-1] / scale
+    return np.append(slopes, beta[-1] - center @ slopes)

@@ -20,7 +20,7 @@ import numpy as np
 from fedwatt.telemetry.channels import POSITION
 from fedwatt.telemetry.trip import FloatArray, Trip, Vehicle
 from fedwatt.windows.features import CLIMB, physics_features, trip_features
-from fedwatt.windows.ridge import ridge
+from fedwatt.windows.scaling import ridge
 
 MOTION = ("speed_mps", "grade", "elevation_m", *CLIMB, *POSITION)
 """Channels that say how the vehicle moves, and where."""

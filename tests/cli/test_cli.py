@@ -182,7 +182,7 @@ def test_methods_are_listed(folder: Path, refused) -> None:
     for word in ("fedprox", "fo-ri-fedavg", "energy-per-km", "eved"):
         assert word in done.stdout
     listed = " ".join(done.stdout.split())
-    for kind, names in (("rule", LOCAL_RULES), ("defence", DEFENCES), ("server", SERVERS)):
+    for kind, names in (("local rule", LOCAL_RULES), ("defence", DEFENCES), ("server", SERVERS)):
         assert f"{kind} {', '.join(names)}" in listed
     done = fedwatt("list", "fo-ri-fedavg", cwd=folder)
     printed = " ".join(done.stdout.split())

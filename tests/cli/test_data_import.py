@@ -58,8 +58,8 @@ def test_plain_files_go_through_a_mapping(type_in, week: Path, tmp_path: Path) -
 def test_the_help_says_how_many_trips_are_needed(type_in) -> None:
     _, printed = type_in("data", "import", "--help")
     words = " ".join(printed.replace("│", " ").split())
-    assert "default: 10 for ved and eved, else 1" in words
-    # The option leaves it to the readers, so these are their defaults.
+    assert "default: 10 for ved and eved, else 3" in words
+    # The readers' defaults; the command takes no vehicle that could not be split.
     for reader, least in ((import_ved, 10), (import_eved, 10), (import_csv, 1), (import_sumo, 1)):
         assert signature(reader).parameters["cleaning"].default.minimum_trips == least
 
@@ -69,8 +69,12 @@ def test_a_trip_cut_in_two_is_told_apart_from_two_trips(type_in, tmp_path: Path)
     rows = [row for row in ved_rows(seconds=400) if not 185 < int(row[3]) / 1000 < 215]
     path = tmp_path / "VED_171101_week.csv"
     path.write_text("\n".join([VED_HEADER, *(",".join(row) for row in rows)]) + "\n")
-    command = ("data", "import", "ved", path.name, "--min-trips", "2", "--out", "fleet")
-    status, printed = type_in(*command)
+    command = ("data", "import", "ved", path.name, "--out", "fleet")
+    # Two parts are one recorded trip: they cannot be split.
+    status, printed = type_in(*command, "--min-trips", "2")
+    assert status == 2
+    assert "1 dropped: 1 under 2 usable trips" in printed
+    status, printed = type_in(*command, "--min-trips", "1")
     assert status == 0, printed
     assert "1 vehicle kept; 0 dropped." in printed
     assert "1 trip kept, cut at gaps into 2; 0 dropped." in printed

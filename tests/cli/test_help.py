@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 from typer.main import get_command
 
+from fedwatt import cli
 from fedwatt.cli import app
 
 HIDDEN = {"compare", "reproduce", "bench"}
@@ -112,3 +114,28 @@ def test_commands_stand_in_panels() -> None:
     panels = re.findall(r"^(\w+)[^:\n]*:$", text, re.MULTILINE)
     assert panels == ["Options", "Train", "Predict", "Data", "Deploy", "Analyse", "Maintain"]
     assert all(text.index("Maintain") < text.index(f"\n  {name} ") for name in HIDDEN)
+
+
+PRINT_TABLES = {
+    "change": ["data describe"],
+    "deploy": ["deploy status"],
+    "elevation": ["elevation compare"],
+    "importing": [],  # `data map` writes the columns that `data import auto` shows, as TOML
+    "inspect": ["inspect"],
+    "listing": ["list"],
+    "predict": ["predict"],
+    "progress": ["run"],
+    "results": ["runs list", "runs compare"],
+    "route": ["route"],
+    "tune": ["tune"],
+}
+"""Module of fedwatt.cli that prints tables → its commands that do."""
+
+
+def test_every_command_that_prints_a_table_prints_json() -> None:
+    calls = re.compile(r"\b(?:Table|Table\.grid|plain_table|print_table|ruled_table)\(")
+    sources = {path.stem: path.read_text() for path in Path(cli.__file__).parent.rglob("*.py")}
+    printing = {name for name, text in sources.items() if calls.search(text)} - {"console"}
+    assert printing == PRINT_TABLES.keys()
+    for path in (path for paths in PRINT_TABLES.values() for path in paths):
+        assert any("--json" in option.opts for option in options(LEAVES[path])), path

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import polars as pl
 import pytest
@@ -11,6 +12,7 @@ from fedwatt.runs.config import from_tables
 from fedwatt.runs.source import open_fleet
 from fedwatt.telemetry.recognise.understand import understand
 from fedwatt.telemetry.store import read_fleet
+from tests.telemetry.conftest import VED_HEADER, ved_rows
 from tests.telemetry.recognise.drives import comma, drives, fleet, write_workbook
 from tests.telemetry.recognise.test_formats import leaf_spy
 
@@ -213,3 +215,47 @@ def test_a_spreadsheet_needs_an_extra(type_in, tmp_path, monkeypatch) -> None:
     status, printed = type_in("data", "import", "auto", "log.xlsx", "--dry-run")
     assert status == 2
     assert "pip install 'fedwatt[excel]'" in printed
+
+
+def test_files_of_ved_are_read_as_such(type_in, tmp_path) -> None:
+    rows = [row for trip in range(3) for row in ved_rows(trip=706 + trip)]
+    week = tmp_path / "VED_171101_week.csv"
+    week.write_text("\n".join([VED_HEADER, *(",".join(row) for row in rows)]) + "\n")
+    with ZipFile(tmp_path / "ved.zip", "w") as archive:
+        archive.write(week, week.name)
+    for number, name in enumerate((week.name, "ved.zip")):
+        command = ("data", "import", "auto", name, "--min-trips", "3", "--out", f"own{number}")
+        status, printed = type_in(*command)
+        assert status == 0, printed
+        assert "has the columns of ved: read as by 'fedwatt data import ved'." in printed
+        (vehicle,) = read_fleet(tmp_path / f"own{number}")
+        assert vehicle.name == "ved-10"
+        assert len(vehicle.trips) == 3
+
+
+def test_a_vehicle_that_cannot_be_split_is_left_out(type_in, tmp_path) -> None:
+    few = fleet(2, trips=2).filter(pl.col("van") == "M-AB 101")
+    rows = pl.concat([fleet(1, trips=3), few])
+    rows.select(car="van", time="t", speed="speed", voltage="volt", current="amp").write_csv(
+        tmp_path / "log.csv"
+    )
+    status, printed = type_in("data", "import", "auto", "log.csv", "--out", "own")
+    assert status == 0, printed
+    assert "1 vehicle kept; 1 dropped: 1 under 3 usable trips." in printed
+
+
+def test_the_window_of_charge_is_one_that_every_vehicle_has_trips_for(type_in, tmp_path) -> None:
+    rows = pl.concat(
+        [
+            drives(4, seconds=seconds).with_columns(car=pl.lit(f"car-{seconds}"))
+            for seconds in (200, 900)
+        ]
+    )
+    rows.select("car", time="t", speed="speed", soc=pl.col("soc") * 100).write_csv(
+        tmp_path / "log.csv"
+    )
+    type_in("data", "import", "auto", "log.csv", "--out", "own")
+    kept = tmp_path / "own.mapping.toml"
+    kept.write_text(kept.read_text() + "\n[facts]\npack_capacity_wh = 40000\n")
+    _, printed = type_in("data", "import", "csv", "log.csv", "--map", kept.name, "--out", "again")
+    assert "--set data.target=energy-from-soc --set data.window=180 --out" in printed

@@ -38,7 +38,7 @@ def test_one_is_not_many() -> None:
 def test_hills_without_private_ground_are_none_at_all() -> None:
     own = SimpleNamespace(nodes=7, measured=False)
     lonely = SimpleNamespace(
-        shared=SimpleNamespace(nodes=0), contributors={"car-001"}, own={"car-001": own}
+        shared=SimpleNamespace(nodes=0), contributors={"car-001"}, maps={"car-001": own}
     )
     said = describe_elevation(lonely, ElevationSettings(private=False))
     assert "a node needs 3 vehicles" in said

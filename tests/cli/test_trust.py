@@ -83,9 +83,9 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "resume": ["run", "--resume", "--out", "run"],
         "tune": ["tune", "run/config.toml", "--trials", "1", "--out", "tuned"],
         "export": ["export", "run", "--out", "new.onnx"],
-        "route": ["route", "run", trip],
+        "route": ["route", trip, "--model", "run", "--temperature", "10"],
         "predict": ["predict", "model.onnx", trip],
-        "route by file": ["route", "model.onnx", trip],
+        "route by file": ["route", trip, "--model", "model.onnx"],
     }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
-from fedwatt.edge.pages import render
+from fedwatt.edge.trip_page import render
 from fedwatt.edge.trips import Forecast, charge_over_time, estimate_range, predict_trip
 
 from .test_elevation import elevation_field, located_vehicle

@@ -159,7 +159,7 @@ def test_a_model_with_hills_cannot_be_exported_without_a_field(tmp_path):
 
 def test_positions_in_climb_out_as_in_the_batch_pipeline(hilly):
     trip = located_rows()
-    batch = Trip("raw", resample(trip, 1.0))
+    batch = Trip("raw", resample(trip))
     driven = predict_trip(hilly, batch, "car")
     # The way goes up and down by tens of metres; a level road would show here.
     assert all(driven.trip.channels[name].sum() > 20 for name in CLIMB)
@@ -194,7 +194,7 @@ def faults(trip: RawTrip, kind: str) -> RawTrip:
 )
 def test_bad_positions_have_the_policy_of_the_batch_pipeline(hilly, kind):
     trip = faults(located_rows(), kind)
-    batch = Trip("raw", resample(trip, 1.0))
+    batch = Trip("raw", resample(trip))
     made = streamed(EnergyPredictor(hilly, timing=timing_of(trip)), trip)
     wanted = predict_trip(hilly, batch, "car").windows_wh
     then = np.array(as_known_then(hilly, batch))
@@ -255,7 +255,7 @@ def test_without_positions_the_road_is_level(hilly):
     no_receiver = {k: v for k, v in trip.channels.items() if "deg" not in k}
     silent = RawTrip("raw", trip.time_s, no_receiver)
     made = streamed(EnergyPredictor(hilly, timing=timing_of(trip)), silent)
-    level = Trip("raw", resample(silent, 1.0))
+    level = Trip("raw", resample(silent))
     assert climb_from(level, "field") == "nothing"
     assert made == pytest.approx(predict_trip(hilly, level, "car").windows_wh, rel=1e-6)
 
@@ -275,7 +275,7 @@ def test_measured_heights_in_place_of_a_field(tmp_path):
     raw = raw_trip()
     raw.channels["elevation_m"] = 20 * np.sin(raw.time_s / 20)
     predictor = EnergyPredictor(tmp_path / "m.onnx", timing=Timing(hold_s=hold_of(raw)))
-    batch = predict_trip(predictor.model, Trip("raw", resample(raw, 1.0)), "car")
+    batch = predict_trip(predictor.model, Trip("raw", resample(raw)), "car")
     assert batch.trip.channels["climb_m"].sum() > 20
     # Rows are 0.4 s apart and each brings another height, whose usual hold is shorter than speed's.
     assert streamed(predictor, raw) == pytest.approx(batch.windows_wh, rel=2e-2)

@@ -40,7 +40,7 @@ def test_the_rows_of_a_recorded_trip():
         ("distance", "1.00 km"),
         ("duration", "1.7 min"),
         ("predicted energy", "1,000 Wh"),
-        ("90% interval", "900 to 1,100 Wh"),
+        ("90 % interval", "900 to 1,100 Wh"),
         ("measured energy", "800 Wh"),
         ("error", "+25.0%"),
     ]
@@ -59,7 +59,7 @@ def test_the_rows_of_a_charge():
     reach = estimate_range(plan.prediction, 0.5, 4000.0)
     assert replace(plan, reach=reach).rows()[4:] == [
         ("SoC on arrival", "25.0 %"),
-        ("90% interval", "22.5 to 27.5 %"),
+        ("90 % interval", "22.5 to 27.5 %"),
         ("range at departure", "2 km"),
         ("range on arrival", "1 km"),
     ]

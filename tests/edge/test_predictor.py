@@ -38,7 +38,7 @@ def streamed(predictor, rows):
 
 
 def batch(model, trip):
-    return predict_trip(model, Trip("raw", resample(trip, 1.0)), "car").windows_wh
+    return predict_trip(model, Trip("raw", resample(trip)), "car").windows_wh
 
 
 @pytest.mark.parametrize("step_s", [0.1, 0.4, 0.9])

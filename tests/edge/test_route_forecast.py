@@ -6,9 +6,10 @@ from typer.testing import CliRunner
 
 from fedwatt.cli import app
 from fedwatt.edge.export import export
-from fedwatt.edge.pages import render_routes
 from fedwatt.edge.pretrained import route_model
 from fedwatt.edge.route_forecast import Departure, plan_routes
+from fedwatt.edge.route_page import render_routes
+from fedwatt.edge.trip_page import MapLine, map_drawn, route_map
 from fedwatt.edge.trips import estimate_range, predict_trip
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, SettingError
@@ -128,3 +129,16 @@ def test_a_capacity_in_wh_gives_no_range(model, vehicle):
     plan = predict_trip(model, vehicle.trips[0], vehicle.name)
     with pytest.raises(SettingError, match=r"16000 kWh cannot be.*write 16"):
         estimate_range(plan, 0.8, 16_000_000.0)
+
+
+def test_the_map_is_coloured_by_energy_per_kilometre():
+    metres = np.linspace(0.0, 4000.0, 401)
+    # 100 Wh/km for two kilometres, then 300.
+    energy_wh = np.interp(metres, [0, 2000, 4000], [0, 200, 800])
+    line = MapLine("way", 42 + metres / DEGREE_M, np.full(401, -83.0), energy_wh, metres)
+    drawn = route_map([line]).axes[0].collections[0]
+    per_km = drawn.get_array()
+    assert per_km[0] == pytest.approx(100)
+    assert per_km[-1] == pytest.approx(300)
+    assert 100 < per_km.mean() < 300
+    assert map_drawn([MapLine("parked", np.ones(1), np.ones(1), np.ones(1), np.ones(1))]) == []

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
-from fedwatt.edge.pages import headline
 from fedwatt.edge.reading import read_trip
+from fedwatt.edge.trip_page import headline
 from fedwatt.edge.trips import Forecast, TripPrediction, estimate_range, predict_trip
 from fedwatt.errors import DataError, FedwattError, SettingError
 from fedwatt.telemetry import Trip
@@ -111,7 +111,8 @@ def test_the_page_is_self_contained_and_says_the_numbers(model, vehicle):
     page = rendered(found, model.card, vehicle="<car>", charge=np.linspace(0.9, 0.8, 5))
     assert "<car>" not in page and "&lt;car&gt;" in page
     assert "src=" not in page and "http://" not in page.replace("http://www.w3.org", "")
-    assert page.count("<figure") == 4 and f"{found.total_wh:,.0f}" in page
+    assert page.count("<figure") == 5 and f"{found.total_wh:,.0f}" in page
+    assert "Energy along the route" in page
     assert "var(--predicted)" in page and "prefers-color-scheme: dark" in page
 
 
@@ -125,7 +126,7 @@ def test_a_trip_that_the_model_was_made_with_is_no_test(model, vehicle):
         assert model.card.role_of(trip.name, "another car") == ""
         found = predict_trip(model, trip, vehicle.name)
         page = rendered(found, model.card, vehicle=vehicle.name)
-        assert (f"is a {expected} trip of" in page) == bool(expected)
+        assert (f"a {expected} trip, so no test" in page) == bool(expected)
 
 
 def forecast_of(found, reach=None):

@@ -7,6 +7,7 @@ from fedwatt.edge.clock import Timing
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.predictor import EnergyPredictor
+from fedwatt.edge.trip_page import model_facts
 from fedwatt.edge.trips import predict_trip, unknown_share
 from fedwatt.elevation.climb import climb_from, unlocated, with_climb
 from fedwatt.telemetry import Trip
@@ -84,7 +85,7 @@ def test_a_stream_knows_climb_as_positions_come_and_go(model):
     # until row 128. The position leaps to where it is at 230 s, row 229; three rows more are not
     # trusted, so the gap is over in row 233, and windows have four seconds of hindsight.
     assert [p.climb_known for p in predictions] == [e <= 128 or e >= 229 for e in range(59, 299)]
-    batch = Trip("t", resample(RawTrip("t", np.arange(300.0), trip.channels), 1.0))
+    batch = Trip("t", resample(RawTrip("t", np.arange(300.0), trip.channels)))
     energies = [p.energy_wh for p in predictions]
     assert energies == pytest.approx(as_known_then(model, batch), rel=1e-6)
     # With hindsight the gap is a road between two known heights, and is known.
@@ -103,7 +104,7 @@ def test_a_gap_of_more_than_ten_minutes_stays_unknown(model):
 def test_a_late_first_fix_is_not_known_ground(model):
     """An import lets the first fix reach back to the beginning; the wheels say otherwise."""
     trip = driven(300, lost=range(150))
-    batch = Trip("t", resample(RawTrip("t", np.arange(300.0), trip.channels), 1.0))
+    batch = Trip("t", resample(RawTrip("t", np.arange(300.0), trip.channels)))
     assert not predict_trip(model, batch, "car").climb_known[: 150 - 59].any()
 
 
@@ -177,4 +178,5 @@ def test_the_page_says_how_many_windows_have_unknown_climb(model):
     prediction = predict_trip(model, driven(lost=range(100, 200)), "car")
     page = rendered(prediction, model.card)
     # 71 of 141 windows, worked out above.
-    assert "windows with known climb" in page and "71 of 141" in page
+    assert "Climb known" in page and "unknown in 70 of 141 windows" in page
+    assert "elsewhere climb is unknown" in model_facts(model.card)["Elevation"]

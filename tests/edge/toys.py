@@ -7,7 +7,7 @@ import torch
 
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel
-from fedwatt.edge.pages import render
+from fedwatt.edge.trip_page import render
 from fedwatt.edge.trips import Forecast, TripPrediction
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.models import get_model

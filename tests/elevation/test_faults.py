@@ -14,7 +14,7 @@ from fedwatt.randomness import generator
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
-from fedwatt.windows.ridge import ridge
+from fedwatt.windows.scaling import ridge
 from fedwatt.windows.splits import window_ends, window_energy, window_means
 from tests.elevation.toys import DEGREE_M, fleet
 

@@ -103,8 +103,8 @@ def test_a_whole_round_in_c_is_plain_to_rounding(
     torch.testing.assert_close(found, plainly(method, model, "float32", loss), rtol=0, atol=2e-5)
 
 
-IN_C = [name for name in LOCAL_RULES if name != "chosen-order"]
-"""Rules without the one that matches rates by a mean, which runs in torch."""
+IN_C = [{"triggered-sharpness": "triggered-sharpness@path"}.get(name, name) for name in LOCAL_RULES]
+"""Local rules, each with the server that it needs."""
 
 
 @compiler_needed

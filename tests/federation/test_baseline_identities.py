@@ -85,7 +85,7 @@ def test_the_own_control_is_a_mean_of_stochastic_gradients(name: str) -> None:
     for k, client in enumerate(fed.fleet.clients):
         size = len(client.ends["train"])
         order = Draw(1, 1, client.name, windows=size, end=-(-size // 16), batch=16).order()
-        correction = before.server["control"][0] - before.memory["control"][0, k]
+        correction = before.server["control"][0] - before.client_state["control"][0, k]
         w = anchor
         buffer = torch.zeros_like(anchor)
         gradients = []
@@ -109,7 +109,7 @@ def test_the_own_control_is_a_mean_of_stochastic_gradients(name: str) -> None:
                 speed = rho * speed - settings.get("mu", 0.0) * learning_rate * moved
             influence.append(moved)
         mean = sum(i * g for i, g in zip(influence, gradients, strict=True)) / sum(influence)
-        torch.testing.assert_close(after.memory["control"][0, k], mean, rtol=0, atol=1e-12)
+        torch.testing.assert_close(after.client_state["control"][0, k], mean, rtol=0, atol=1e-12)
 
 
 def test_at_the_optimum_corrected_vehicles_stand_still() -> None:
@@ -305,7 +305,7 @@ def test_fedel_leaves_alone_what_was_not_selected(weighting: str) -> None:
         after_parts = model.layout.split(after.weights)
         for run, seed in enumerate(fed.seeds):
             (name,) = (row["vehicle"] for row in record.clients if row["seed"] == seed)
-            trained = after.memory["trained"][run, fed.fleet.names.index(name)].tolist()
+            trained = after.client_state["trained"][run, fed.fleet.names.index(name)].tolist()
             for tensor, on in zip(model.layout.shapes, trained, strict=True):
                 equal = torch.equal(before_parts[tensor][run], after_parts[tensor][run])
                 assert equal != on

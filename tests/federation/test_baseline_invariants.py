@@ -67,7 +67,7 @@ def test_the_servers_control_is_the_mean_of_all_controls(
     state, _ = federation.start(method)
     while not federation.finished(state):
         state, _ = federation.advance(method, state)
-        own = state.memory["control"][:, federation.members.population]
+        own = state.client_state["control"][:, federation.members.population]
         mean = (q[:, None] * own).sum(dim=1)
         torch.testing.assert_close(state.server["control"], mean, rtol=0, atol=1e-12)
 
@@ -79,7 +79,7 @@ def test_feddyns_server_knows_the_mean_of_all_h(federation: Federation, weightin
     state, _ = federation.start(method)
     while not federation.finished(state):
         state, _ = federation.advance(method, state)
-        mean = state.memory["h"][:, federation.members.population].mean(dim=1)
+        mean = state.client_state["h"][:, federation.members.population].mean(dim=1)
         torch.testing.assert_close(state.server["mean_h"], mean, rtol=0, atol=1e-12)
 
 

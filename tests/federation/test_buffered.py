@@ -182,7 +182,7 @@ def test_a_vehicle_remembers_by_the_model_it_downloaded() -> None:
     for run, seed in enumerate(federation.seeds):
         last = {r["vehicle"]: r for r in history.clients if r["seed"] == seed}
         for vehicle, client in enumerate(federation.fleet.clients):
-            probed = int(trained.state.memory["probed_in"][run, vehicle])
+            probed = int(trained.state.client_state["probed_in"][run, vehicle])
             row = last.get(client.name)
             assert probed == (row["round"] - 1 - row["staleness"] if row else -1)
 

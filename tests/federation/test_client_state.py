@@ -107,8 +107,8 @@ def test_on_disk_or_not_is_the_same_training(name: str, monkeypatch) -> None:
     assert paged.paged
     assert not dense.paged
     assert torch.equal(dense.weights, paged.weights)
-    for table_name, own in dense.memory.items():
-        there = paged.memory[table_name]
+    for table_name, own in dense.client_state.items():
+        there = paged.client_state[table_name]
         for run in range(2):
             everybody = list(range(4))
             values = there[[run] * 4, everybody]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedwatt.federation import Availability, Federation, Training
-from fedwatt.federation.dealing import Sums, added, adds_up, dealt_federation, train_share
+from fedwatt.federation.dealing import adds_up, dealt_federation, train_share
 from fedwatt.methods import get
 from fedwatt.synthetic import synthetic_fleet
 from fedwatt.synthetic.fleet import TownVehicles
@@ -83,11 +83,14 @@ def test_what_comes_back_is_two_sums_and_no_reply():
         assert 2 * 8 * model * runs <= size < 2 * 8 * model * runs + 20_000
 
 
-def test_sums_are_added_as_a_tree():
-    def of(value: float) -> Sums:
-        one = torch.tensor([value], dtype=torch.float64)
-        return Sums(1, 1.0, one, {"up": one}, 2.0, one)
+def test_the_order_in_which_shares_are_finished_changes_no_bit():
+    other = federation()
+    method = get("scaffold")
 
-    # (1 + 1e16) + (-1e16 + 1) loses both ones; from left to right only the first is lost.
-    total = added([of(1.0), of(1e16), of(-1e16), of(1.0), of(3.0)])
-    assert total.contribution.item() == 3.0 and total.replies == 5 and total.windows == 10.0
+    def backwards(start, shares):
+        return [train_share(other, method, start, one) for one in reversed(shares)][::-1]
+
+    forwards = dealt("scaffold", 4).train(method).state.weights
+    assert torch.equal(
+        dealt_federation(federation(), backwards, 4).train(method).state.weights, forwards
+    )

@@ -96,8 +96,8 @@ def test_a_vehicle_whose_reply_was_lost_remembers_nothing_of_it(name: str) -> No
             if not row["replied"]:
                 lost += 1
                 where = fed.seeds.index(row["seed"]), fed.fleet.names.index(row["vehicle"])
-                for table, values in after.memory.items():
-                    assert torch.equal(values[where], state.memory[table][where])
+                for table, values in after.client_state.items():
+                    assert torch.equal(values[where], state.client_state[table][where])
         state = after
     assert lost > 5
     assert all_finite(state)
@@ -111,7 +111,7 @@ def test_a_round_without_replies_changes_nothing(name: str) -> None:
     silent = federation(Availability(reply_loss=1.0, speeds=SLOW.speeds))
     after, _ = silent.advance(method, state)
     assert after.round == state.round + 1
-    for group in ("weights", "server.", "memory."):
+    for group in ("weights", "server.", "client_state."):
         for tensor, value in state.tensors().items():
             if tensor.startswith(group):
                 assert torch.equal(after.tensors()[tensor], value), tensor
@@ -133,7 +133,7 @@ def test_a_vehicle_alone_does_what_it_does_in_a_stack(name: str) -> None:
     for row, call in enumerate(together.calls):
         alone = work([call])
         pairs = [(alone.deltas[0], together.deltas[row])]
-        for table in ("memory", "uploads"):
+        for table in ("client_state", "uploads"):
             mine = getattr(alone, table)
             all_of_them = getattr(together, table)
             pairs += [(mine[key][0], all_of_them[key][row]) for key in all_of_them]

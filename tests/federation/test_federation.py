@@ -124,7 +124,7 @@ def test_lost_replies_leave_no_trace() -> None:
     start, _ = fed.start(method)
     after, record = fed.advance(method, start)
     assert torch.equal(after.weights, start.weights)
-    assert (after.memory["probed_in"] == -1).all()
+    assert (after.client_state["probed_in"] == -1).all()
     assert not after.diverged.any()
     assert [(r["participants"], r["replies"], r["lost"]) for r in record.rounds] == [(2, 0, 2)] * 2
 

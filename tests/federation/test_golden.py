@@ -110,6 +110,6 @@ GOLDEN = {
 def test_three_rounds_of_the_toy(name: str) -> None:
     settings, full, partial = GOLDEN[name]
     method = get(name.partition(",")[0], **settings)
-    memory = REMEMBERED if "ri" in name.split("-") else None
-    assert toy_rounds(method, FULL, memory) == approx(full, abs=1e-9)
-    assert toy_rounds(method, PARTIAL, memory) == approx(partial, abs=1e-9)
+    client_state = REMEMBERED if "ri" in name.split("-") else None
+    assert toy_rounds(method, FULL, client_state) == approx(full, abs=1e-9)
+    assert toy_rounds(method, PARTIAL, client_state) == approx(partial, abs=1e-9)

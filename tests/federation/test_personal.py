@@ -55,10 +55,10 @@ def quick(name: str) -> Method:
     return get(name, **({"directions": 2, "points": 4, "radius": 0.5} if "ri-" in name else {}))
 
 
-def own_models(fed: Federation, method: Method, state: State, run: int = 0) -> Tensor:
+def personalised_models(fed: Federation, method: Method, state: State, run: int = 0) -> Tensor:
     """What each vehicle of a run would drive with, [K, D]."""
     calls = [Call(run, k, 0) for k in range(len(fed.fleet.clients))]
-    return fed.simulated.own_models(method, state, calls)
+    return fed.simulated.personalised_models(method, state, calls)
 
 
 # λ = 0.5: vehicle 1 and vehicle 2 after each round; None: it has not taken part yet.
@@ -83,7 +83,9 @@ def test_ditto_on_the_toy(schedule) -> None:
     for (toy, state), row in zip(toy_states(method, schedule), DITTO[schedule], strict=True):
         # A vehicle that never took part would drive with the model that it would begin at.
         expected = [state.weights.item() if own is None else own for own in row]
-        assert own_models(toy, method, state).flatten().tolist() == approx(expected, abs=1e-9)
+        assert personalised_models(toy, method, state).flatten().tolist() == approx(
+            expected, abs=1e-9
+        )
 
 
 # After each round: the body, and the heads of vehicle 1 and vehicle 2.
@@ -118,7 +120,7 @@ def test_personal_heads_on_the_toy(when: str, schedule) -> None:
     expected = HEADS[when, schedule]
     for (_, state), row in zip(toy_states(method, schedule, BodyAndHead()), expected, strict=True):
         body, head = state.weights[0].tolist()
-        kept = state.memory
+        kept = state.client_state
         heads = torch.where(kept["has_head"][..., None], kept["own_head"], 1.0).flatten().tolist()
         assert [body, *heads] == approx(row, abs=1e-9)
         assert head == 1.0
@@ -145,7 +147,7 @@ def test_ifca_on_the_toy(schedule) -> None:
     found = toy_states(method, schedule, server=given)
     for (toy, state), row in zip(found, CENTRES[schedule], strict=True):
         assert state.server["centres"].flatten().tolist() == approx(row, abs=1e-9)
-        assert own_models(toy, method, state).flatten().tolist() == approx(row, abs=1e-9)
+        assert personalised_models(toy, method, state).flatten().tolist() == approx(row, abs=1e-9)
         assert state.weights.item() in state.server["centres"].flatten().tolist()
 
 
@@ -192,7 +194,7 @@ def test_agrees_with_one_vehicle_at_a_time(name: str, precision: str) -> None:
         torch.testing.assert_close(state.weights, expected, rtol=0, atol=TOLERANCE[precision])
         for run, loop in enumerate(loops):
             driven = torch.stack([loop.own(client) for client in fed.fleet.clients])
-            found = own_models(fed, method, state, run)
+            found = personalised_models(fed, method, state, run)
             torch.testing.assert_close(found, driven, rtol=0, atol=TOLERANCE[precision])
 
 
@@ -227,7 +229,7 @@ def test_own_models_do_not_mind_how_replies_are_taken_in(terms: dict) -> None:
         *_, last = states(fed, get(f"{name}{private}", **settings))
         found.append(last)
     assert torch.equal(found[0].weights, found[1].weights)
-    assert found[1].memory["has_own"].any()
+    assert found[1].client_state["has_own"].any()
 
 
 def test_ditto_without_a_pull_is_training_alone() -> None:
@@ -238,7 +240,7 @@ def test_ditto_without_a_pull_is_training_alone() -> None:
     lonely = federation((SIZES[0],), participation=1.0)
     assert lonely.fleet.clients[0].name == first.name
     for state, alone in zip(states(fed, method), states(lonely, get("fedavg")), strict=True):
-        assert torch.equal(own_models(fed, method, state)[0], alone.weights[0])
+        assert torch.equal(personalised_models(fed, method, state)[0], alone.weights[0])
 
 
 def test_a_strong_pull_keeps_the_own_model_at_the_broadcast_one() -> None:
@@ -251,7 +253,7 @@ def test_a_strong_pull_keeps_the_own_model_at_the_broadcast_one() -> None:
     for _ in range(2):
         sent = state.weights[0]
         state, _ = fed.advance(method, state)
-        assert (own_models(fed, method, state) - sent).abs().max() < 1e-6
+        assert (personalised_models(fed, method, state) - sent).abs().max() < 1e-6
         assert (state.weights[0] - sent).abs().max() > 1e-3
 
 
@@ -259,7 +261,7 @@ def test_an_own_model_that_leaves_the_finite_numbers_stays(caplog) -> None:
     fed = federation((70, 33), participation=1.0)
     method = get("ditto", rate_own=1e30)
     after, _ = fed.advance(method, fed.start(method)[0])
-    assert torch.equal(own_models(fed, method, after), after.weights[0].expand(2, -1))
+    assert torch.equal(personalised_models(fed, method, after), after.weights[0].expand(2, -1))
     assert "the own model of car-000 is not finite" in caplog.text
 
 
@@ -376,7 +378,9 @@ def test_fedper_with_nothing_but_a_head_is_training_alone() -> None:
     ditto = get("ditto", lam_own=0.0)
     for all_own, beside in zip(states(fed, fedper), states(fed, ditto), strict=True):
         assert torch.equal(all_own.weights, fed.start(fedper)[0].weights)
-        assert torch.equal(own_models(fed, fedper, all_own), own_models(fed, ditto, beside))
+        assert torch.equal(
+            personalised_models(fed, fedper, all_own), personalised_models(fed, ditto, beside)
+        )
 
 
 def test_fedrep_without_steps_of_the_head_is_fedbabu() -> None:
@@ -402,7 +406,7 @@ def test_scaffold_corrects_the_body_alone() -> None:
     *_, last = states(fed, method)
     head = MODEL.hidden[-1] + 1
     assert not last.server["control"][:, -head:].any()
-    assert not last.memory["control"][..., -head:].any()
+    assert not last.client_state["control"][..., -head:].any()
     assert last.server["control"][:, :-head].any()
 
 
@@ -411,8 +415,8 @@ def test_scaffold_corrects_the_body_alone() -> None:
     [
         ("fedrep+moon", {}, "Contrastive works on the whole model"),
         ("fedrep+fedel", {}, "Elastic works on the whole model"),
-        ("fedrep+mimelite", {}, "FrozenMomentum hands up gradients of the whole model"),
-        ("fedrep+scaffold", {"option": 1}, "ControlVariates hands up gradients of the whole"),
+        ("fedrep+mimelite", {}, "FrozenMomentum uploads gradients of the whole model"),
+        ("fedrep+scaffold", {"option": 1}, "ControlVariates uploads gradients of the whole"),
         ("fedrep+scaffold", {"head_training": "together"}, "Train the head apart"),
         ("fedrep+ditto", {}, "each give vehicles a model of their own"),
     ],
@@ -423,7 +427,7 @@ def test_what_a_personal_head_cannot_go_with(name: str, settings: dict, reason: 
 
 
 def test_a_model_that_does_not_tell_its_last_layer_has_no_personal_head() -> None:
-    with pytest.raises(SettingError, match="Line does not tell which that is"):
+    with pytest.raises(SettingError, match="Line does not declare it"):
         next(toy_states(get("fedrep"), FULL))
 
 

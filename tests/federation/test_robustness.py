@@ -65,7 +65,10 @@ def test_a_round_with_too_few_replies_makes_no_model() -> None:
             assert (row["replies"], row["rejected"]) == expected
             assert not row["diverged"]
             if arrived < 5:  # and vehicles whose reply did not count forget the round
-                probed = (before.memory["probed_in"][run], state.memory["probed_in"][run])
+                probed = (
+                    before.client_state["probed_in"][run],
+                    state.client_state["probed_in"][run],
+                )
                 assert torch.equal(*probed)
     assert seen == {True, False}
 

@@ -38,9 +38,14 @@ class Weighed(LocalRule):
         Column("large", bool, "whether it has more windows than the mean"),
     )
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         size = start.relative_size
-        return memory, {"size": size, "planned": start.steps, "large": size > 1, "scratch": size}
+        return client_state, {
+            "size": size,
+            "planned": start.steps,
+            "large": size > 1,
+            "scratch": size,
+        }
 
 
 def trained(method: Method, availability: Availability | None = None) -> list[dict]:
@@ -114,12 +119,14 @@ class Telling(LocalRule):
     def uploads(self, model: Model) -> Rows:
         return {"asked_for": torch.tensor(0)}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        return memory, {"asked_for": start.steps} if self.told_by == "plan" else {}
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
+        return client_state, {"asked_for": start.steps} if self.told_by == "plan" else {}
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        memory, up = super().finish(memory, plan, start, deltas)
-        return memory, up | ({"asked_for": start.steps} if self.told_by == "finish" else {})
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
+        client_state, up = super().finish(client_state, plan, start, deltas)
+        return client_state, up | ({"asked_for": start.steps} if self.told_by == "finish" else {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,15 +156,17 @@ class Wrong(LocalRule):
     begins: tuple[str, ...] = ("kept",)
     finishes: tuple[str, ...] = ("kept",)
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         return {"kept": torch.tensor(0.0)}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         plan = {} if self.planned is None else {"planned": self.planned}
-        return {name: memory["kept"] for name in self.begins}, plan
+        return {name: client_state["kept"] for name in self.begins}, plan
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        return {name: memory["kept"] for name in self.finishes}, {}
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
+        return {name: client_state["kept"] for name in self.finishes}, {}
 
 
 @pytest.mark.parametrize(
@@ -168,11 +177,11 @@ class Wrong(LocalRule):
         (Wrong(planned=0.1), r"Wrong plans 'planned', which is 0.1\. Let `begin` return a tensor"),
         (
             Wrong(begins=()),
-            r"Wrong names 'kept' in `memory` and returns .* without it from `begin`",
+            r"Wrong names 'kept' in `client_state` and does not return it from `begin`",
         ),
-        (Wrong(begins=("kept", "new")), r"returns 'new' as memory from `begin` and does not name"),
-        (Wrong(finishes=()), r"names 'kept' in `memory` and returns .* without it from `finish`"),
-        (Wrong(finishes=("kept", "new")), r"Wrong returns 'new' as memory from `finish` and does"),
+        (Wrong(begins=("kept", "new")), r"returns 'new' from `begin` and does not name"),
+        (Wrong(finishes=()), r"names 'kept' in `client_state` .* return it from `finish`"),
+        (Wrong(finishes=("kept", "new")), r"Wrong returns 'new' from `finish` and does"),
     ],
 )
 def test_what_a_rule_returns_in_a_wrong_form_is_an_error(rule: LocalRule, sentence: str) -> None:

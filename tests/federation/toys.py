@@ -176,12 +176,13 @@ def toy_states(
 
 
 def toy_rounds(
-    method: Method, schedule: Sequence[Sequence[int]], memory: dict[str, Tensor] | None = None
+    method: Method, schedule: Sequence[Sequence[int]], client_state: dict[str, Tensor] | None = None
 ) -> list[float]:
-    """w_1, w_2, w_3 of the scalar toy; `memory` is what both vehicles remember at the start."""
+    """w_1, w_2, w_3 of the scalar toy; `client_state` is both vehicles' state at the start."""
     given = {}
-    if memory is not None:
-        given["memory"] = {n: v.expand(1, 2, *v.shape).clone() for n, v in memory.items()}
+    if client_state is not None:
+        tables = {n: v.expand(1, 2, *v.shape).clone() for n, v in client_state.items()}
+        given["client_state"] = tables
     return [state.weights.item() for _, state in toy_states(method, schedule, **given)]
 
 

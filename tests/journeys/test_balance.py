@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fedwatt.journeys.balance import TripBalance, fitted_balance, trip_numbers
+from fedwatt.journeys.mixture import TripBalance, fitted_balance
+from fedwatt.journeys.ridge import trip_numbers
 
 FEATURES = ("speed", "drag", "cold", "heater")
 
@@ -62,7 +63,7 @@ def test_trips_count_by_the_share_of_their_energy(monkeypatch):
     Σ |e - δ| / e is least at the median weighted by 1/e, which is 1 (1 against 1/5 + 1/9); were it
     Σ |e - δ|, absolute errors, it would be 5.
     """
-    monkeypatch.setattr("fedwatt.journeys.balance.TRIPS", 0.0)
+    monkeypatch.setattr("fedwatt.journeys.mixture.TRIPS", 0.0)
     energy = np.array([1.0, 1.0, 5.0, 5.0, 9.0, 9.0])
     balance = fitted_balance(("speed",), np.zeros((6, 1)), energy, energy)
     # Relative errors below 0.02 weigh alike, which leaves about as much.

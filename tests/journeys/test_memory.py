@@ -56,9 +56,21 @@ def test_no_trip_however_absurd_moves_a_window_beyond_the_limit():
 
 
 def test_at_most_the_latest_trips_count():
-    trips = [past(begin_s=HOUR * number) for number in range(MOST_TRIPS + 5)]
-    now = (MOST_TRIPS + 6) * HOUR
+    trips = [past(begin_s=HOUR * number) for number in range(3 * MOST_TRIPS + 5)]
+    now = (3 * MOST_TRIPS + 6) * HOUR
     assert remembered_offset(trips, now, 1.0) == remembered_offset(trips[5:], now, 1.0)
+
+
+def test_a_vehicle_whose_trips_do_not_resemble_each_other_has_no_memory():
+    alike = [past(begin_s=HOUR * number) for number in range(12)]
+    now = 13 * HOUR
+    assert remembered_offset(alike, now, 1.0) > 0.15
+    turns = [past(begin_s=HOUR * number, residual=(-1) ** number * 0.2) for number in range(12)]
+    turns.append(past(begin_s=12 * HOUR))
+    alone = remembered_offset(turns[-1:], now, 1.0)
+    assert alone > 0.1
+    # Each trip is the opposite of what the one before let expect.
+    assert abs(remembered_offset(turns, now, 1.0)) < 0.1 * alone
 
 
 @pytest.mark.parametrize("unknown", [past(begin_s=math.nan), past(residual=math.nan)])
@@ -81,12 +93,13 @@ def test_a_recorded_trip_is_remembered_in_units_of_the_vehicle():
     assert offset_wh([morning], 2 * HOUR, 0.0, scale_wh=50.0) == pytest.approx(expected)
 
 
-def test_trips_that_are_over_and_recent_are_picked_in_order():
+def test_trips_that_are_over_are_picked_in_order():
     begin = 10 * 24 * HOUR
-    trips = [recorded(begin - hours * HOUR) for hours in (2, 0.25, 30, 24 * 7, -1)]
+    trips = [recorded(begin - hours * HOUR) for hours in (2, 0.25, 30, -1)]
     trips.append(Trip("no time", {"ambient_c": np.zeros(1800)}))
-    names = [trip.start_time_s for trip in earlier_trips(trips, begin)]
-    assert names == [begin - 30 * HOUR, begin - 2 * HOUR]
-    many = [recorded(begin - HOUR * (number + 1)) for number in range(MOST_TRIPS + 3)]
-    assert len(earlier_trips(many, begin)) == MOST_TRIPS
-    assert earlier_trips(many, math.nan) == []
+    starts = [trip.start_time_s for trip in earlier_trips(trips, begin)]
+    assert starts == [begin - 30 * HOUR, begin - 2 * HOUR]
+    assert earlier_trips(trips, begin + 7 * 24 * HOUR) == []
+    assert earlier_trips(trips, math.nan) == []
+    many = [recorded(begin - HOUR * (number + 1)) for number in range(2 * MOST_TRIPS + 3)]
+    assert len(earlier_trips(many, begin)) == 2 * MOST_TRIPS

@@ -27,15 +27,24 @@ def test_sums_by_hand():
     client = a_client([59, 89, 119], [1.5, 0.5, 1.0])
     sums = residual_sums(client, np.array([1.0, 1.0, 0.5]))
     # Residuals 0.5, -0.5, 0.5; loads 3, 3, 2.5.
-    model = 0.03**2 + 0.06**2 * np.exp(-60 / 700) + 0.03**2 * 7.5
-    assert sums[:3] == pytest.approx([1, 0.25 * model, model**2])
-    own = 3 * (0.03**2 + 0.06**2) + 0.03**2 * 24.25
-    assert sums[3:] == pytest.approx([0.75, own, 3 * 0.09**2 + 0.06**2 * 8.5])
+    shared = 0.03**2 + 0.06**2 + 0.03**2 * np.array([3, 3, 2.5]) ** 2
+    noise = 0.09**2 + 0.06**2 * np.array([3, 3, 2.5])
+    variance = shared + noise
+    model = 0.03**2 + 0.06**2 * np.exp(-60 / 500) + 0.03**2 * 7.5
+    weight = 1 / (variance[0] * variance[2])
+    assert sums[:3] == pytest.approx([1, 0.25 * model * weight, model**2 * weight])
+    assert sums[3:] == pytest.approx(
+        [
+            (0.25 * noise / variance**2).sum(),
+            (noise * shared / variance**2).sum(),
+            (noise**2 / variance**2).sum(),
+        ]
+    )
     assert not residual_sums(a_client([59], [1.0]), np.array([1.0])).any()
 
 
 def test_factors_of_variance_are_found_again_and_bounded():
-    # Σ r r' m = 2 Σ m²: a shared variance twice the usual; Σ r² = 2 · 30 + 3 · 10.
+    # A shared variance twice the usual: 10 = 2 · 5; three times the noise: 90 = 2 · 30 + 3 · 10.
     found = fitted_prior([np.array([1000.0, 10.0, 5.0, 90.0, 30.0, 10.0])])
     assert found.drift_cold_wh == pytest.approx(2**0.5 * USUAL.drift_cold_wh)
     assert found.noise_wh == pytest.approx(3**0.5 * USUAL.noise_wh)

@@ -2,8 +2,15 @@ import numpy as np
 import pytest
 
 from fedwatt.elevation.grid import Grid
-from fedwatt.journeys.driving_field import NO_PASSES, SUMS, DrivingField, published
-from fedwatt.journeys.road_classes import FIRST_TURN, RoadClasses, road_classes
+from fedwatt.journeys.driving_field import (
+    FIRST_TURN,
+    NO_PASSES,
+    SUMS,
+    DrivingField,
+    RoadClasses,
+    published,
+    road_classes,
+)
 from fedwatt.journeys.route import route_of
 from fedwatt.journeys.route_model import route_rise_m
 

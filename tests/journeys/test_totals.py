@@ -60,7 +60,7 @@ class Perfect:
     def seconds_wh(self, series):
         return series @ self.worth_wh + self.idle_wh
 
-    def energies(self, series, ends, climb_known):
+    def energies(self, series, ends):
         total = np.concatenate([[0.0], np.cumsum(self.seconds_wh(series))])
         return total[ends + 1] - total[ends - 59]
 

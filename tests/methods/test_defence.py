@@ -67,7 +67,7 @@ def test_any_averaging_server_stands_behind_any_defence() -> None:
     "name", ["scaffold@krum", "fednova@median", "feddyn@trimmed", "fedel@krum"]
 )
 def test_servers_that_take_in_more_are_refused(name: str) -> None:
-    with pytest.raises(SettingError, match="takes in more than their mean"):
+    with pytest.raises(SettingError, match="needs more than their mean"):
         get(name)
 
 
@@ -99,7 +99,7 @@ def test_parts_may_bring_the_same_defence_and_no_other() -> None:
             get(name)
         message = str(refused.value)
         assert f"'{own}' brings Median() and {second} brings" in message
-        assert "one of these parts" in message and "behind the @" not in message
+        assert "one of these parts" in message and "after the @" not in message
     with pytest.raises(
         SettingError, match=r"brings TrimmedMean\(trim=0.1\) and 'trimmed' brings Tr"
     ):

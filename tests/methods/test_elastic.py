@@ -91,13 +91,15 @@ def begin(rule: Elastic, model: Model, speeds: list[float], windows: Tensor, lab
         probe_batch=lambda row, size, purpose: Batch(windows, labels),
         learning_rate=0.01,
     )
-    memory = {n: v.expand(len(speeds), *v.shape) for n, v in rule.memory(elastic).items()}
+    client_state = {
+        n: v.expand(len(speeds), *v.shape) for n, v in rule.client_state(elastic).items()
+    }
     names = list(elastic.layout.shapes)
     rounds = []
     for _ in range(2):
-        memory, plan = rule.begin(memory, start)
+        client_state, plan = rule.begin(client_state, start)
         chosen = [set(compress(names, on)) for on in plan["trained"].tolist()]
-        rounds.append((memory["window"].tolist(), chosen, plan["runtime"].tolist()))
+        rounds.append((client_state["window"].tolist(), chosen, plan["runtime"].tolist()))
         assert plan["mask"].sum(dim=1).tolist() == [
             sum(torch.tensor(elastic.layout.shapes[n]).prod().item() for n in own) for own in chosen
         ]

@@ -70,7 +70,7 @@ def test_half_a_mechanism_is_refused(
 
 
 def test_what_would_go_up_outside_the_clipped_vector_is_named() -> None:
-    with pytest.raises(SettingError, match="Freezing hands up frozen besides Δ_k"):
+    with pytest.raises(SettingError, match="Freezing uploads frozen besides Δ_k"):
         Method("own", (Freezing(),), get("fedavg@private").server)
 
 
@@ -82,7 +82,7 @@ def test_only_noise_makes_a_server_private() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Twofold(LocalRule):
-    """Records and hands up under one name."""
+    """Records and uploads under one name."""
 
     records: ClassVar[tuple[Column, ...]] = (Column("warmth", float, "of the vehicle"),)
 
@@ -91,7 +91,7 @@ class Twofold(LocalRule):
 
 
 def test_what_is_recorded_and_what_is_handed_up_have_names_of_their_own() -> None:
-    with pytest.raises(SettingError, match="'warmth' is handed up and recorded"):
+    with pytest.raises(SettingError, match="'warmth' is uploaded and recorded"):
         Method("own", (Twofold(),))
 
 

@@ -147,23 +147,23 @@ def test_what_goes_up_beside_the_update_is_refused(name: str) -> None:
 
 
 def test_normalised_averaging_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"steps behind each Δ_k go up.*clipped vector"):
+    with pytest.raises(SettingError, match=r"uploads the number of steps.*clipped vector"):
         get("fednova@private")
 
 
 def test_a_name_that_would_promise_another_server_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"would replace Adam, .* Ask for 'fedavg@private'"):
+    with pytest.raises(SettingError, match=r"would replace Adam, .* Use 'fedavg@private'"):
         get("fedadam@private")
-    with pytest.raises(SettingError, match="Elastic hands up trained besides Δ_k"):
+    with pytest.raises(SettingError, match="Elastic uploads trained besides Δ_k"):
         get("fedel@private")
-    with pytest.raises(SettingError, match="Krum screens displacements"):
+    with pytest.raises(SettingError, match="Krum screens updates"):
         get("fedavg@krum+private")
 
 
 def test_uploads_nobody_announced_are_refused() -> None:
     sent = replies(torch.zeros(2, 1))
     sent.uploads["losses"] = torch.zeros(2)
-    with pytest.raises(SettingError, match="losses would go up: differential privacy covers only"):
+    with pytest.raises(SettingError, match="losses would be uploaded: differential privacy"):
         average().update({}, torch.zeros(1), sent)
 
 

@@ -171,15 +171,15 @@ class Probes:
 def test_a_vehicle_probes_when_its_index_is_old_enough() -> None:
     probes = Probes()
     rule = RoughnessProximal(probe_every=5, points=4, directions=2)
-    memory = {
+    client_state = {
         "roughness": torch.tensor([0.3, 0.3, 0.3], dtype=torch.float64),
         "probed_in": torch.tensor([-1, 6, 5]),  # never, 4 rounds ago, 5 rounds ago
     }
-    memory, plan = rule.begin(memory, probes.start(10))
+    client_state, plan = rule.begin(client_state, probes.start(10))
     assert probes.seen == [0, 2]
     assert plan["probed"].tolist() == [True, False, True]
-    assert memory["probed_in"].tolist() == [10, 6, 10]
-    assert memory["roughness"][1].item() == 0.3
+    assert client_state["probed_in"].tolist() == [10, 6, 10]
+    assert client_state["roughness"][1].item() == 0.3
     assert plan["pull"][1].item() == approx(0.1 * 0.3 / 0.4)
 
 
@@ -189,11 +189,11 @@ def test_global_probe_rounds_are_the_same_for_all_that_have_an_index(
 ) -> None:
     probes = Probes()
     rule = RoughnessProximal(probe_every=5, probe_schedule="global", points=4, directions=2)
-    memory = {
+    client_state = {
         "roughness": torch.tensor([0.3, 0.3, 0.3], dtype=torch.float64),
         "probed_in": torch.tensor([-1, 9, 1]),
     }
-    rule.begin(memory, probes.start(round))
+    rule.begin(client_state, probes.start(round))
     assert probes.seen == probed
 
 
@@ -207,8 +207,8 @@ def test_both_responses() -> None:
 def test_the_strength_follows_its_schedule() -> None:
     probes = Probes()
     rule = RoughnessProximal(lam=0.4, lam_schedule="inverse-sqrt", probe_every=100)
-    memory = {"roughness": torch.full((3,), 0.1).double(), "probed_in": torch.zeros(3).long()}
-    _, plan = rule.begin(memory, probes.start(3))
+    client_state = {"roughness": torch.full((3,), 0.1).double(), "probed_in": torch.zeros(3).long()}
+    _, plan = rule.begin(client_state, probes.start(3))
     assert plan["pull"].tolist() == approx([0.4 / 2 / 2] * 3)  # √4, and r = 1/2
 
 

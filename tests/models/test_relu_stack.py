@@ -47,7 +47,7 @@ def stack_of(module):
 def test_an_mlp_in_other_words_is_recognised(module):
     found = stack_of(module)
     assert found.model.hidden in ((5, 3), (5,))
-    weights = torch.randn(2, found.own.size, dtype=torch.float64)
+    weights = torch.randn(2, found.module_layout.size, dtype=torch.float64)
     windows = torch.randn(2, 6, WINDOW, FEATURES, dtype=torch.float64)
     own = ModuleModel(module).predict(weights, windows)
     # The same products in float64.

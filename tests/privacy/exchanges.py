@@ -1,12 +1,20 @@
 """Exchanges for the tests: repeatable secrets, vehicles' names, and one stopped half-way."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from fedwatt.metrics.sums import Words, unpacked
 from fedwatt.privacy.secure import server
-from fedwatt.privacy.secure.messages import Agreements, Inbox, Revealed, Shares, Survivors, bits_of
+from fedwatt.privacy.secure.messages import (
+    Agreements,
+    Inbox,
+    Masked,
+    Revealed,
+    Shares,
+    Survivors,
+    bits_of,
+)
 from fedwatt.privacy.secure.vehicle import (
     Advertised,
     Sent,
@@ -94,3 +102,13 @@ class Stopped:
             )
             found[name] = reveal(states[name], agreements)[1]
         return found
+
+
+def collect(
+    routed: server.Routed, masked: Mapping[str, Masked]
+) -> tuple[server.Summed, Survivors, server.Rejected]:
+    """Return the sum of vectors that are all here."""
+    adding = server.Adding(routed)
+    for name, sent in masked.items():
+        adding.add(name, sent)
+    return adding.collected()

@@ -9,10 +9,11 @@ from typing import Any
 
 from fedwatt.metrics.sums import Words
 from fedwatt.privacy.secure import server
-from fedwatt.privacy.secure.identity import Identity, Trust
+from fedwatt.privacy.secure.keys import Identity, Trust
 from fedwatt.privacy.secure.shamir import Entropy
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
 from fedwatt.privacy.secure_settings import SecureTerms
+from tests.privacy.exchanges import collect
 
 STAGES = ("nothing", "keys", "shares", "vector", "agreement", "everything")
 
@@ -63,7 +64,7 @@ def rehearse(
     masked = answers(
         "vector", inboxes, lambda name: mask_input(states[name], inboxes[name], words[name])
     )
-    summed, survivors, _ = server.collect(routed, masked)
+    summed, survivors, _ = collect(routed, masked)
     alive = summed.survivors
     agreed = answers(
         "agreement", alive, lambda name: agree(states[name], survivors, identity=who.get(name))

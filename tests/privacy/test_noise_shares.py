@@ -10,9 +10,8 @@ from fedwatt.errors import DataError
 from fedwatt.methods import get
 from fedwatt.metrics.sums import VectorLayout
 from fedwatt.models import get_model
-from fedwatt.privacy import noise_shares
-from fedwatt.privacy.noise_shares import with_share
-from fedwatt.privacy.secure.compose import means, reply_layout, reply_values
+from fedwatt.privacy.secure import compose
+from fedwatt.privacy.secure.compose import reply_layout, reply_values, with_share
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.randomness import grid_of_noise
 from tests.privacy.exchanges import terms_of
@@ -39,7 +38,7 @@ def test_the_fewest_survivors_have_all_of_the_noise(left: int) -> None:
     # 2,461 coordinates: the deviation is known to 1.4 %.
     assert sums["delta"].std() == pytest.approx(sqrt(left / 7), rel=0.06)
     assert sums["clipped"][0] == 0
-    delta, weight, _ = means(METHOD, MODEL, sums)
+    delta, weight, _ = METHOD.mean_of_sums(MODEL, sums)
     assert weight == left
     assert (delta.numpy() * left) == pytest.approx(sums["delta"])
 
@@ -57,7 +56,7 @@ def test_a_vector_is_no_longer_than_its_clip_norm_on_the_grid(
     grid = grid_of_noise(server.noise_deviation / sqrt(70), step)
     assert torch.equal((noisy / grid).round() * grid, noisy)
     # Without the noise: the vector on its grid, shortened by at most √D·γ/2 twice and no longer.
-    monkeypatch.setattr(noise_shares, "discrete_gaussian", lambda deviation, size: np.zeros(size))
+    monkeypatch.setattr(compose, "discrete_gaussian", lambda deviation, size: np.zeros(size))
     length = float(with_share(server, contribution, 70, step).norm())
     assert 0.5 - sqrt(SIZE) * grid <= length <= 0.5
     # Rounding up everywhere would be longer, were the vector not shortened first.

@@ -7,7 +7,7 @@ import pytest
 
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.privacy.secure import server
-from fedwatt.privacy.secure.agreement import seal, unseal
+from fedwatt.privacy.secure.keys import seal, unseal
 from fedwatt.privacy.secure.messages import (
     Advert,
     Agreements,
@@ -29,7 +29,7 @@ from fedwatt.privacy.secure.vehicle import (
     share_keys,
 )
 from fedwatt.privacy.secure_settings import SecureSettings, SecureTerms
-from tests.privacy.exchanges import Stopped, entropy_of, terms_of
+from tests.privacy.exchanges import Stopped, collect, entropy_of, terms_of
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_messages_of_another_round_do_not_fit(held: Stopped) -> None:
     with pytest.raises(DataError, match="another exchange"):
         mask_input(later.shared[a], forged, held.words[a])
     replayed = later.masked | {a: held.masked[a]}
-    summed, survivors, rejected = server.collect(later.routed, replayed)
+    summed, survivors, rejected = collect(later.routed, replayed)
     assert rejected == {a: "of another exchange"} and a not in summed.survivors
     assert names_of(tuple(held.names), survivors.arrived) == summed.survivors
 
@@ -216,7 +216,7 @@ def test_a_vector_of_another_length_is_not_sent_and_not_taken(held: Stopped) -> 
         with pytest.raises(DataError, match="to add"):
             mask_input(held.shared[a], held.inboxes[a], words)
     short = replace(held.masked[a], words=held.masked[a].words[:-1])
-    summed, _, rejected = server.collect(held.routed, held.masked | {a: short})
+    summed, _, rejected = collect(held.routed, held.masked | {a: short})
     assert rejected == {a: "31 bytes are not 4 words"}
     revealed = held.revealed(summed.survivors)
     assert (server.unmask(summed, revealed)[0] == held.sum_of(held.names[1:])).all()
@@ -226,7 +226,7 @@ def test_a_vector_of_another_length_is_not_sent_and_not_taken(held: Stopped) -> 
 def test_a_wrong_share_ends_the_exchange_with_a_reason(held, dropped: int, what: str) -> None:
     arrived = held.names[: 4 - dropped]
     masked = {name: held.masked[name] for name in arrived}
-    summed, _, _ = server.collect(held.routed, masked)
+    summed, _, _ = collect(held.routed, masked)
     revealed = held.revealed(arrived)
     a = held.names[0]
     for wrong in (bytes(33), b"\xff" * 33):
@@ -245,12 +245,12 @@ def test_too_few_at_any_stage_end_the_exchange(held: Stopped) -> None:
     with pytest.raises(RunError, match="2 vehicles shared their keys, and 3 of 4"):
         server.route(held.keyed, {n: held.shares[n] for n in some})
     with pytest.raises(RunError, match="2 vehicles sent their vectors"):
-        server.collect(held.routed, {n: held.masked[n] for n in some})
+        collect(held.routed, {n: held.masked[n] for n in some})
     short = {n: replace(held.masked[n], words=b"") for n in held.names[2:]}
     with pytest.raises(server.NoTotal, match="2 vehicles sent their vectors") as ended:
-        server.collect(held.routed, held.masked | short)
+        collect(held.routed, held.masked | short)
     assert ended.value.rejected.keys() == short.keys()
-    summed, _, _ = server.collect(held.routed, held.masked)
+    summed, _, _ = collect(held.routed, held.masked)
     with pytest.raises(RunError, match="2 vehicles revealed"):
         server.unmask(summed, held.revealed(held.names, telling=some))
 
@@ -261,7 +261,7 @@ def test_shares_out_of_turn_or_cut_short_are_left_out(held: Stopped) -> None:
     routed, inboxes, rejected = server.route(held.keyed, held.shares | {a: cut})
     assert rejected == {a: "shares are missing or of a wrong length"}
     assert a not in inboxes and a not in inboxes[b].senders
-    summed, _, rejected = server.collect(routed, held.masked)
+    summed, _, rejected = collect(routed, held.masked)
     assert rejected == {a: "out of turn"} and a not in summed.survivors
 
 

@@ -14,11 +14,11 @@ from fedwatt.deploy.vehicle.handler import Credentials
 from fedwatt.errors import DataError
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.graph import Graph, degree
-from fedwatt.privacy.secure.identity import CURVE, Identity, Trust, public_bytes
+from fedwatt.privacy.secure.keys import CURVE, Identity, Trust, public_bytes
 from fedwatt.privacy.secure.messages import Agreements
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
 from fedwatt.runs.config import RunConfig
-from tests.privacy.exchanges import names_of, random_words, terms_of
+from tests.privacy.exchanges import collect, names_of, random_words, terms_of
 from tests.privacy.rehearsal import rehearse
 
 
@@ -141,8 +141,8 @@ def test_two_stories_about_survivors_reveal_nothing(signed: Signed) -> None:
     routed, inboxes, _ = server.route(signed.keyed, {n: own[1] for n, own in shared.items()})
     for name in names:
         sent[name], masked[name] = mask_input(shared[name][0], inboxes[name], words[name])
-    _, everybody, _ = server.collect(routed, masked)
-    _, without, _ = server.collect(routed, {n: masked[n] for n in (b, c, d)})
+    _, everybody, _ = collect(routed, masked)
+    _, without, _ = collect(routed, {n: masked[n] for n in (b, c, d)})
     stories = {a: everybody, b: everybody, c: without, d: without}
     states = {}
     signatures = {}

@@ -14,7 +14,7 @@ from fedwatt.methods.catalogue import DEFENCES
 from fedwatt.methods.defence import selected
 from fedwatt.methods.server import Replies, ServerRule
 from fedwatt.models import Model, get_model
-from fedwatt.privacy.secure.compose import means, reply_layout, reply_values, secure_fault
+from fedwatt.privacy.secure.compose import reply_layout, reply_values, secure_fault
 from fedwatt.privacy.secure_settings import SecureSettings
 from tests.federation.toys import random_fleet
 from tests.privacy.exchanges import names_of
@@ -83,7 +83,7 @@ def summed(method: Method, model: Model, replies: Replies, settings=SETTINGS, la
     total, survivors = rehearse(terms, words, last)
     sums = layout.decode(total)
     assert sums["clipped"] == 0
-    delta, weight, uploads = means(method, model, sums)
+    delta, weight, uploads = method.mean_of_sums(model, sums)
     rows = len(survivors)
     return replace(
         replies,

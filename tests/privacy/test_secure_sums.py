@@ -11,10 +11,10 @@ from scipy.stats import chi2
 from fedwatt.errors import RunError
 from fedwatt.metrics.sums import reduced, word_type
 from fedwatt.privacy.secure import server
-from fedwatt.privacy.secure.masks import own_mask, pair_mask
+from fedwatt.privacy.secure.keys import own_mask, pair_mask
 from fedwatt.privacy.secure.messages import Masked
 from fedwatt.privacy.secure_settings import SecureTerms
-from tests.privacy.exchanges import Stopped, entropy_of, names_of, random_words, terms_of
+from tests.privacy.exchanges import Stopped, collect, entropy_of, names_of, random_words, terms_of
 from tests.privacy.rehearsal import STAGES, rehearse
 
 
@@ -99,7 +99,7 @@ def test_vectors_on_the_way_look_uniform_and_alike(bits: int) -> None:
 
 def test_without_the_own_masks_the_sum_of_all_messages_is_noise() -> None:
     held = Stopped(count=4, length=5_000)
-    summed, _, _ = server.collect(held.routed, held.masked)
+    summed, _, _ = collect(held.routed, held.masked)
     wrong = (summed.words - held.sum_of(held.names)).view(np.uint8)
     assert uniform(wrong)
 
@@ -151,7 +151,7 @@ def test_the_masks_of_one_exchange_are_no_use_in_another() -> None:
 
 def test_more_answers_than_needed_change_nothing() -> None:
     held = Stopped(count=5)
-    summed, _, _ = server.collect(held.routed, held.masked)
+    summed, _, _ = collect(held.routed, held.masked)
     revealed = held.revealed(held.names)
     every, _ = server.unmask(summed, revealed)
     few, _ = server.unmask(summed, {name: revealed[name] for name in held.names[-4:]})

@@ -4,7 +4,7 @@ import pytest
 
 from fedwatt.report.answer import answer
 from fedwatt.report.load import load_run, load_runs
-from fedwatt.report.table import shown
+from fedwatt.report.table import cell_text
 from fedwatt.report.tables import differences_table
 from tests.report import conftest
 from tests.report.conftest import make_run
@@ -70,7 +70,7 @@ def test_seeds_that_are_copies_cannot_tell(tmp_path, monkeypatch):
     assert "significant" not in text and "95 %" not in text
     ((_, change, _, noise, *_),) = differences_table(load_run(folder)).rows
     # Vehicles have 0.98 times the final error in the mean, and 0.989 times with FO-RI-FedAvg.
-    assert (shown(change, 2), noise) == ("−1.01 ± 0.00", "the seeds gave the same training")
+    assert (cell_text(change, 2), noise) == ("−1.01 ± 0.00", "the seeds gave the same training")
     _, text = said(make_run(tmp_path / "alone", methods=("fedavg",)))
     assert "All 3 seeds gave the same training." in text
 

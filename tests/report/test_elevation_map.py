@@ -10,7 +10,7 @@ import pytest
 from fedwatt.elevation.elevation_map import ElevationMap, empty_map
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
-from fedwatt.report.figures.elevation import hidden_words, map_page, relief_of
+from fedwatt.report.figures.elevation import map_page, relief_of
 
 GRID = Grid()
 
@@ -25,11 +25,6 @@ def square(longitude: float = 8.0) -> ElevationMap:
     row = rows.ravel()[first]
     zero = np.zeros(len(keys), dtype=np.int64)
     return ElevationMap(GRID, keys, row - row.mean(), zero, 1.0 + row, np.where(row < 2, 2, 5))
-
-
-def test_what_k_hides_is_counted():
-    assert hidden_words(np.array([1, 2, 3, 9])) == "k = 3 hides 2 of 4"
-    assert hidden_words(np.array([4, 5])) == "all by 4 or more"
 
 
 @pytest.mark.parametrize("longitude", [8.0, 179.99])

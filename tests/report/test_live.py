@@ -73,7 +73,7 @@ LIVE = """
 import sys
 from pathlib import Path
 from fedwatt.runs.config import from_toml
-    from fedwatt.runs.run import Run
+from fedwatt.runs.run import Run
 from tests.runs.test_observer import SMALL
 from tests.runs.test_execute import Silent
 
@@ -93,14 +93,14 @@ def test_a_run_is_watched_while_it_is_killed_and_resumed(tmp_path: Path) -> None
         assert "Waiting for the run to begin" in looked_at(address, tmp_path / "browser")
         kill_after(3, LIVE, str(run))
         seen = looked_at(address, tmp_path / "browser")
-        assert "The run goes on" in seen
+        assert "The run is in progress" in seen
         assert re.search(r"round \d+ of 40 · .* rounds/s, .* left", seen)
         assert "car-003" in seen
         finish(LIVE, str(run))
         seen = looked_at(address, tmp_path / "browser")
-    assert "The run is finished" in seen
+    assert "This run finished on" in seen
     assert "round 40 of 40 · done" in seen
-    assert "goes on after round" in seen
+    assert "continues after round" in seen
 
 
 @in_browser

@@ -8,9 +8,8 @@ import pytest
 from markupsafe import escape
 
 from fedwatt.errors import RunError
-from fedwatt.report.facts import run_facts
-from fedwatt.report.figures import FIGURES
-from fedwatt.report.load import load_run, load_runs, where
+from fedwatt.report.figures.results import FIGURES
+from fedwatt.report.load import load_run, load_runs, run_facts, where
 from fedwatt.report.style import name_of
 from fedwatt.report.write import NEXT_STEPS, write_report
 from tests.report.conftest import CONFIG, add_personal, make_run
@@ -171,8 +170,8 @@ def test_rounds_and_seeds_are_listed_where_runs_differ(tmp_path):
     long = make_run(tmp_path / "long", methods=("fedavg",))
     short = make_run(tmp_path / "short", methods=("fedprox",), seeds=(1,), last_round=12)
     facts = dict(run_facts(load_runs([long, short])))
-    assert facts["Rounds"] == "long: 30; short: 12"
-    assert facts["Seeds"] == "long: 1, 2, 3; short: 1"
+    assert facts["Rounds"] == "12 to 30"
+    assert facts["Seeds"] == "1, 2, 3"
     assert dict(run_facts(load_run(long)))["Rounds"] == "30"
     page = write_report(long, short, out=tmp_path / "both")
     for name in ("results", "differences", "rounds-to-threshold"):

@@ -9,12 +9,11 @@ import numpy as np
 from reproduction.cell import Cell, key_of
 from reproduction.claims import verdicts
 from reproduction.lab import Lab
-from reproduction.page import LabView
 from reproduction.record import ROUNDS, VEHICLES, Record, columns_of
 from reproduction.scale import SCALES
-from reproduction.settle import prerequisites, settled
-from reproduction.study import Setting
-from reproduction.turns import CONTENDERS
+from reproduction.study import LabView, Setting
+from reproduction.timing import CONTENDERS
+from reproduction.tuning import prerequisites, settled
 
 SCALE = replace(SCALES["paper"], seeds=(1, 2, 3))
 VED = Setting(SCALE, ("ved",), (), "ved-electrified")

@@ -10,13 +10,13 @@ from fedwatt.methods import get
 from fedwatt.tuning.tune import ranges_of
 from reproduction.catalogue import STUDIES
 from reproduction.cell import METHODS, Cell, key_of, run_config
-from reproduction.contests import BASE, OWN, printed_contests, stride_contests
+from reproduction.conditions import BASE, OWN, conditions_of
 from reproduction.data import Sources
-from reproduction.order import all_cells
+from reproduction.lab import all_cells
 from reproduction.record import read_records, scale_of_records
 from reproduction.scale import SCALES, scale_of
-from reproduction.settle import latin, mean_pull, prerequisites, score, search, settled
 from reproduction.study import setting_for
+from reproduction.tuning import latin, mean_pull, prerequisites, score, search, settled
 from tests.reproduction.records import made
 from tests.reproduction.small import TINY, cells_of_a_run
 
@@ -90,14 +90,11 @@ def test_a_method_that_contains_others_sees_their_points_and_has_their_trials() 
 
 def test_the_protocol_as_printed_has_the_rates_of_its_shorter_runs() -> None:
     setting = setting_for(SCALES["paper"], Sources(), ["synthetic"])
-    (brief,) = stride_contests(setting)
-    (whole,) = printed_contests(setting)
+    brief, whole = conditions_of("stride", setting)
     assert whole.cells[BASE].rounds == 300 and not whole.cells[BASE].seeds
     for name in (BASE, OWN):
         short, long = (prerequisites(c.cells[name], setting.scale) for c in (brief, whole))
         assert short == long
-    smoke = setting_for(SCALES["smoke"], Sources())
-    assert printed_contests(smoke) == []
 
 
 def test_a_rate_is_chosen_under_the_conditions_it_is_used_in() -> None:

@@ -1,22 +1,20 @@
 """The map of engagement: every point stands beside FedAvg at its best learning rate."""
 
-from dataclasses import replace
-
 import pytest
 
 from reproduction.cell import key_of
-from reproduction.engagement import control, map_cells, reference, show_engagement
-from reproduction.page import LabView
-from reproduction.settle import settled
+from reproduction.controls import engagement_cells_of, show_engagement
+from reproduction.study import LabView
+from reproduction.tuning import settled
 from tests.reproduction.records import SCALE, VED, lab_of, made
 
 REGIME = "severe skew"
 
 
 def view_of(tmp_path, **more) -> LabView:
-    cells = map_cells(VED, REGIME)
-    wanted = [reference(VED, REGIME), *(cells[k] for k in cells if k[0] == "fo-fedavg")]
-    return LabView(VED, lab_of(tmp_path, [replace(c) for c in wanted], **more))
+    cells = engagement_cells_of(VED, REGIME)
+    ran = [cells[name] for name in ("FedAvg, tuned", "FO-FedAvg, α = 0.8", "FO-FedAvg, α = 0.5")]
+    return LabView(VED, lab_of(tmp_path, ran, **more))
 
 
 def rows(view: LabView) -> dict[str, tuple]:
@@ -40,9 +38,10 @@ def test_a_point_below_fedavg_is_lower(tmp_path) -> None:
 def test_the_control_has_the_length_of_fos_steps(tmp_path) -> None:
     view = view_of(tmp_path, step_scale={"length": 0.2, "coordinate": 0.2})
     assert rows(view)["FedAvg at FO's mean step"][0] == "not run"
-    fo = view.get(map_cells(VED, REGIME)["fo-fedavg", "α = 0.8"])
-    own = settled(control(VED, REGIME), [fo])
+    cells = engagement_cells_of(VED, REGIME)
+    fo = view.get(cells["FO-FedAvg, α = 0.8"])
+    matched = settled(cells["FedAvg at FO's mean step"], [fo])
     best = dict(fo.cell.settings)["learning_rate"]
-    assert dict(own.settings) == {"learning_rate": float(f"{0.2 * best:.4g}")} and best != 0.05
-    view.lab._known[key_of(own, SCALE)] = made(own, 49.0)
+    assert dict(matched.settings) == {"learning_rate": float(f"{0.2 * best:.4g}")} and best != 0.05
+    view.lab._known[key_of(matched, SCALE)] = made(matched, 49.0)
     assert rows(view)["FedAvg at FO's mean step"][0].mean == pytest.approx(49, abs=0.5)

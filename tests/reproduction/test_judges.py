@@ -10,7 +10,7 @@ from fedwatt.report.statistics import estimate
 from reproduction.catalogue import STUDIES
 from reproduction.cell import METHODS, key_of
 from reproduction.controls import control_cells_of, show_controls, stress_cells_of
-from reproduction.convergence import (
+from reproduction.curves import (
     convergence,
     jitter,
     rounds_to_stability,
@@ -25,11 +25,11 @@ from reproduction.judges import (
 )
 from reproduction.main_results import main_cells, own_trials, plain, tuned
 from reproduction.markdown import write_markdown
-from reproduction.page import LabView
 from reproduction.paired import Paired, higher_ones, lower_ones
 from reproduction.record import MADE_WITH
-from reproduction.search_results import fully_searched
-from reproduction.settle import settled
+from reproduction.study import LabView
+from reproduction.tuning import settled
+from reproduction.tuning_results import fully_searched
 from tests.reproduction.records import SCALE, VED, lab_of, made, verdict
 
 KIND_CELLS = [
@@ -94,19 +94,6 @@ def test_a_method_that_diverged_is_not_the_best_and_loses(tmp_path) -> None:
     own = lab_of(tmp_path / "own", cells, levels, {"fo-ri-fedavg": {1: 300}})
     lost = verdict(own, "C6")
     assert lost.outcome == NOT_SUPPORTED and "higher than 10" in " ".join(lost.sentences)
-
-
-def test_accuracy_is_judged_without_fedavg(tmp_path) -> None:
-    setting = replace(VED, methods=("fedprox", "fo-ri-fedavg"))
-    kinds = [cell for cell in KIND_CELLS if cell.method in setting.methods]
-    lab = lab_of(tmp_path, main_cells(setting) + kinds, {"fo-ri-fedavg": 45.0})
-    found = verdict(lab, "C6", setting)
-    assert found.outcome == SUPPORTED and "FedAvg ends" not in found.sentences[0].replace(
-        "FO-RI-FedAvg ends", ""
-    )
-    assert verdict(lab, "C7", setting).outcome == NOT_TESTABLE
-    alone = replace(VED, methods=("fedprox",))
-    assert verdict(lab, "C7", alone).sentences == ("A method that it needs was not asked for.",)
 
 
 def test_convergence_is_speed_steadiness_and_error() -> None:
@@ -180,14 +167,14 @@ def test_on_a_gpu_a_reduction_may_end_within_one_percent(tmp_path) -> None:
 
 def test_graceful_degradation_is_that_of_its_own_error(tmp_path) -> None:
     fleet = "ved-electrified"
-    setting = replace(VED, methods=("fo-ri-fedavg",))
-    sizes = grid_of("scaling", setting, fleet)["fo-ri-fedavg"]
+    grid = grid_of("scaling", VED, fleet)
+    sizes = grid["fo-ri-fedavg"]
     for name, growth, outcome in (("flat", 1.2, SUPPORTED), ("steep", 1.3, NOT_SUPPORTED)):
-        lab = lab_of(tmp_path / name, sizes)
+        lab = lab_of(tmp_path / name, [*sizes, *grid["fedavg"]])
         last = lab.get(sizes[-1])
         assert last is not None
         lab._known[key_of(last.cell, SCALE)] = made(last.cell, 50.0 * growth)
-        found = verdict(lab, "C7", setting)
+        found = verdict(lab, "C7")
         assert found.outcome == outcome
         assert "declared estimated" in found.sentences[-1]
 
@@ -267,9 +254,8 @@ def test_a_method_that_tuning_made_another_one_is_called_that(tmp_path) -> None:
 
 
 def test_budgets_of_tuning_are_told_as_they_were() -> None:
-    assert own_trials(SCALE, "ved", ("fedavg", "moon", "ri-fedavg", "fo-ri-fedavg")) == (
-        f"{SCALE.trials} own trials of FedAvg, RI-FedAvg, FO-RI-FedAvg; 4 rates of MOON, "
-        "with one seed over 150 rounds"
-    )
-    assert own_trials(SCALE, "ved-enriched", ("fedavg", "moon")) == "4 trials a method"
+    told = own_trials(SCALE, "ved")
+    assert told.startswith(f"{SCALE.trials} own trials of FedAvg, FedProx")
+    assert told.endswith("; 4 rates of MOON, FedEL, with one seed over 150 rounds")
+    assert own_trials(SCALE, "ved-enriched") == "4 trials a method"
     assert set(METHODS) - set(fully_searched(VED, "ved")) == {"moon", "fedel"}

@@ -16,7 +16,7 @@ from reproduction.controls import baseline_cells
 from reproduction.lab import Lab
 from reproduction.record import read_records, same_training
 from reproduction.scale import SCALES
-from reproduction.settle import prerequisites
+from reproduction.tuning import prerequisites
 from tests.reproduction.small import TINY, Counting, cells_of_a_run
 
 

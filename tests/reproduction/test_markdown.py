@@ -5,10 +5,9 @@ import pytest
 from reproduction.claims import ASSERTIONS, headline_verdicts
 from reproduction.lab import Lab
 from reproduction.markdown import BEGIN, END, ROOT, readme_block, with_block, write_markdown
-from reproduction.page import LabView
 from reproduction.record import scale_of_records
 from reproduction.scale import scale_of
-from reproduction.study import setting_of
+from reproduction.study import LabView, setting_of
 
 PAGE = ROOT / "docs" / "reproduction.md"
 

@@ -9,21 +9,21 @@ from fedwatt.errors import RunError
 from reproduction.catalogue import STUDIES, select
 from reproduction.cell import METHODS, Cell
 from reproduction.claims import verdicts
+from reproduction.coupling import early_values
 from reproduction.data import Sources
 from reproduction.grids import grid_of
-from reproduction.hours import STEP_S, cell_hours, progress
 from reproduction.judges import (
     NOT_TESTABLE,
 )
 from reproduction.lab import Lab
 from reproduction.main_results import main_cells, plain
 from reproduction.markdown import write_markdown
-from reproduction.mechanism import early_values
-from reproduction.page import LabView, write_page
+from reproduction.page import write_page
 from reproduction.paper import Printed, names, printed
+from reproduction.progress import STEP_S, cell_hours, progress
 from reproduction.record import VEHICLES, Record, columns_of
-from reproduction.show import Line, comparison
-from reproduction.study import setting_for, setting_of
+from reproduction.study import LabView, setting_for, setting_of
+from reproduction.tables import Line, comparison
 from tests.reproduction.records import SCALE, VED, lab_of, made, turns_of
 from tests.reproduction.small import TINY
 
@@ -50,16 +50,12 @@ def test_records_keep_the_setting_they_were_made_in(tmp_path) -> None:
     lab = lab_of(tmp_path / "lab", [plain("ved", "fedavg")])
     lab.records = tmp_path / "records"
     lab.setting = {}
-    lab.save(replace(VED, eved=("eved",), methods=("fedavg",)))
+    lab.save(replace(VED, eved=("eved",)))
     again = Lab(SCALE, tmp_path / "other", records=lab.records)
-    assert setting_of(again) == replace(VED, eved=("eved",), methods=("fedavg",))
-    again.save(replace(VED, ved=("ved", "synthetic"), methods=("fedprox",)))
+    assert setting_of(again) == replace(VED, eved=("eved",))
+    again.save(replace(VED, ved=("ved", "synthetic")))
     stored = json.loads((lab.records / "cells.json").read_text(encoding="utf-8"))["setting"]
     assert stored["ved"] == ["ved", "synthetic"] and stored["eved"] == ["eved"]
-    assert setting_of(Lab(SCALE, tmp_path / "o", records=lab.records)).methods == (
-        "fedavg",
-        "fedprox",
-    )
 
 
 def test_progress_counts_cells_and_hours_of_what_is_missing(tmp_path) -> None:

@@ -98,7 +98,7 @@ def report(tmp_path_factory) -> Path:
         return Path(given)
     out = tmp_path_factory.mktemp("reproduction")
     studies = ["convergence", "drift", "seeds", "alpha", "components"]
-    options = ["--dataset", "synthetic", "--method", "fedavg", "--method", "fo-ri-fedavg"]
+    options = ["--dataset", "synthetic"]
     result = CliRunner().invoke(app, ["reproduce", *studies, *options, "--out", str(out)])
     assert result.exit_code == 0, result.output
     return out / "smoke" / "report.html"

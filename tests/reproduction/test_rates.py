@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from reproduction.contests import BASE, stride_contests
-from reproduction.page import LabView
-from reproduction.rates import conditions, show_rates, tried
+from reproduction.conditions import BASE, conditions_of
+from reproduction.study import LabView
+from reproduction.tuning_results import rate_conditions, show_rates, tried
 from tests.reproduction.records import VED, lab_of
 
 
 def test_trials_stand_at_their_rates(tmp_path) -> None:
-    name, (title, base) = next(iter(conditions(VED).items()))
-    assert name == "stride-ved" and base == stride_contests(VED)[0].cells[BASE]
+    name, (title, base) = next(iter(rate_conditions(VED).items()))
+    assert name == "stride-ved" and base == conditions_of("stride", VED)[0].cells[BASE]
     cells = tried(VED, base, "fo-fedavg")
     assert list(cells) == [0.0015, 0.005, 0.015, 0.05, 0.15]
     assert {(cell.stride, cell.method) for cell in cells.values()} == {(1, "fo-fedavg")}

@@ -12,12 +12,10 @@ from fedwatt.methods import get
 from fedwatt.synthetic import synthetic_fleet
 from fedwatt.windows import DataSettings
 from reproduction.cell import Cell
-from reproduction.lab import Lab
-from reproduction.order import grouped
+from reproduction.lab import Lab, grouped
 from reproduction.record import ROUNDS, VEHICLES, Record, columns_of
-from reproduction.settle import score
-from reproduction.stepscale import step_scale
-from reproduction.train import pooled_client, train_cells
+from reproduction.train import pooled_client, step_scale, train_cells
+from reproduction.tuning import score
 from tests.reproduction.small import TINY, Counting, cells_of_a_run
 
 

@@ -123,4 +123,4 @@ def test_the_command_ends_with_status_1_where_a_record_was_changed(
     bad = run({key: changed(record, "test_rmse", 5, 1.0001) for key, record in one.items()})
     assert bad.exit_code == 1, bad.output
     assert "differs" in bad.output
-    assert Lab(TINY, tmp_path / "out", device="cpu").count == 0  # nothing is kept of it
+    assert Lab(TINY, tmp_path / "out", device="cpu").every == []  # nothing is kept of it

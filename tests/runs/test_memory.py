@@ -87,5 +87,5 @@ def test_damaged_rows_are_refused(tmp_path: Path) -> None:
         Run(from_toml(CONFIG), out=out, observer=Silent(3)).execute()
     (rows,) = out.rglob("*.rows")
     rows.write_bytes(bytes(len(rows.read_bytes())))
-    with pytest.raises(RunError, match=r"scaffold/memory/control.rows\) is damaged"):
+    with pytest.raises(RunError, match=r"scaffold/states/control.rows\) is damaged"):
         Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()

@@ -9,8 +9,8 @@ import pytest
 
 from fedwatt.errors import SettingError
 from fedwatt.privacy import Budget
-from fedwatt.report.facts import privacy_table
 from fedwatt.report.load import load_run
+from fedwatt.report.method_tables import privacy_table
 from fedwatt.report.tables import final_results
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.run import Run

@@ -11,7 +11,7 @@ def test_means_are_over_the_seeds_that_have_a_number() -> None:
         {"seed": 2, "test_rmse": float("nan")},
     ]
     means = {"test_rmse": 40.0, "learning_rate": 0.1}
-    own = {"seed-1/test_rmse": 40.0, "seed-1/rate": 0.1}
+    own = {"seed-1/test_rmse": 40.0, "seed-1/learning_rate": 0.1}
     assert all_scalars(rows) == means | own
 
 

@@ -18,8 +18,8 @@ from fedwatt.federation import Training
 from fedwatt.methods import Method, Proximal
 from fedwatt.models import MLP
 from fedwatt.privacy import Budget
-from fedwatt.report.facts import privacy_table
 from fedwatt.report.load import load_run, load_runs, where
+from fedwatt.report.method_tables import privacy_table
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.objects import named
 from fedwatt.runs.run import Run

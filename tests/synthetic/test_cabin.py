@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fedwatt.synthetic.energy import climate_power_w
-from fedwatt.synthetic.vehicle import VehicleParameters
+from fedwatt.synthetic.vehicle import VehicleParameters, climate_power_w
 
 CAR = VehicleParameters(
     comfort_c=20.0, cabin_loss_w_per_k=100.0, heating_yield=1.0, cooling_yield=2.0

@@ -23,14 +23,14 @@ def journey():
 def test_run_up_by_hand():
     # From rest to 10 m/s at a constant 2 m/s² takes 100 / 4 = 25 m; fading it takes half as much
     # again when the fade speed is 10 m/s: (100 + 10000 / 200) / 4 = 37.5 m.
-    assert Effort(2.0, 1e9).run_up_m(np.array(10.0)) == pytest.approx(25.0)
-    assert Effort(2.0, 10.0).run_up_m(np.array(10.0)) == pytest.approx(37.5)
+    assert Effort(2.0, 1e9).run_up(np.array(10.0)) == pytest.approx(25.0)
+    assert Effort(2.0, 10.0).run_up(np.array(10.0)) == pytest.approx(37.5)
 
 
 @given(st.floats(0, 60), st.floats(0.5, 4), st.floats(5, 50))
 def test_reached_speed_undoes_the_run_up(speed, from_rest, fade):
     effort = Effort(from_rest, fade)
-    assert effort.reached_mps(effort.run_up_m(np.array(speed))) == pytest.approx(speed, abs=1e-6)
+    assert effort.reached_mps(effort.run_up(np.array(speed))) == pytest.approx(speed, abs=1e-6)
 
 
 def test_trips_start_and_end_standing(journey):

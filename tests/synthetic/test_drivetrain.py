@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from fedwatt.errors import SettingError
 from fedwatt.synthetic.vehicle import Drivetrain
 
 MAP = Drivetrain(conversion_loss=0.1, peak_force_n=1000.0, copper_w=800.0, iron_w=300.0)
@@ -41,11 +40,3 @@ def test_the_map_is_best_in_the_middle():
     assert 0.8 < light < middle < 0.95
     crawl = leaf.efficiency(np.array([3000.0]), np.array([0.5]))[0]
     assert crawl < 0.5
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"conversion_loss": 1.0}, {"peak_force_n": 0.0}, {"iron_w": -1.0}], ids=str
-)
-def test_impossible_drivetrains_are_refused(wrong):
-    with pytest.raises(SettingError):
-        Drivetrain(**wrong)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import DataError, SettingError
-from fedwatt.synthetic.electrify import electrified_vehicle, electrified_vehicles
+from fedwatt.synthetic.electrify import electrified_vehicle
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings, build_client
 from tests.windows.toys import same_trips
@@ -62,7 +62,7 @@ def test_truck_and_bus_have_the_same_trips_and_the_same_split():
 
 
 def test_a_vehicle_depends_on_its_name_and_the_seed_alone():
-    (alone,) = electrified_vehicles([recording()])
+    alone = electrified_vehicle(recording())
     assert same_trips(alone, electrified_vehicle(recording()))
     assert not same_trips(alone, electrified_vehicle(recording(), seed=1))
 

@@ -5,14 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedwatt.synthetic.electrify import (
-    driving_power_w,
-    electrify,
-    followed,
-    reached_mps,
-    run_up_s,
-)
-from fedwatt.synthetic.energy import charge_between_trips
+from fedwatt.synthetic.battery import charge_between_trips
+from fedwatt.synthetic.electrify import TimedEffort, driving_power_w, electrify, followed
 from fedwatt.synthetic.vehicle import DUTIES, LEAF_2013, Drivetrain, VehicleParameters
 
 PLAIN = VehicleParameters(
@@ -98,8 +92,8 @@ def test_a_car_follows_a_car_as_it_is():
 
 @given(st.floats(0, 40), st.floats(0.5, 3), st.floats(5, 40))
 def test_reached_speed_undoes_the_run_up(speed, from_rest, fade):
-    time_s = run_up_s(np.array(speed), from_rest, fade)
-    assert reached_mps(time_s, from_rest, fade) == pytest.approx(speed, abs=1e-9)
+    effort = TimedEffort(from_rest, fade)
+    assert effort.reached_mps(effort.run_up(np.array(speed))) == pytest.approx(speed, abs=1e-9)
 
 
 @settings(max_examples=40, deadline=None)

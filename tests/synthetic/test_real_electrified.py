@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedwatt.synthetic.electrify import electrified_vehicles
+from fedwatt.synthetic.electrify import electrified_vehicle
 from fedwatt.telemetry.readers import VED_CLEANING, import_ved
 from fedwatt.windows import DataSettings, build_fleet
 from tests.real_data import real_file
@@ -25,7 +25,7 @@ def recordings(tmp_path_factory):
 
 @pytest.mark.parametrize(("kind", "low", "high"), [("passenger", 90, 280), ("truck", 200, 800)])
 def test_real_driving_gives_plausible_simulated_energy(recordings, kind, low, high):
-    vehicles = list(electrified_vehicles(recordings, kind=kind))
+    vehicles = [electrified_vehicle(recording, kind=kind) for recording in recordings]
     assert len(vehicles) == len(recordings) >= 3
     for vehicle, recording in zip(vehicles, recordings, strict=True):
         assert vehicle.labels == "simulated"

@@ -112,9 +112,3 @@ def test_draws_are_keyed_by_vehicle(tmp_path):
         return [trip.attrib for trip in root.iter("trip") if trip.get("type") == "sumo-001"]
 
     assert of_first(1) == of_first(4)
-
-
-@pytest.mark.parametrize("wrong", [{"vehicles": 0}, {"junctions": 2}, {"kind": "tram"}], ids=str)
-def test_impossible_towns_are_refused(wrong):
-    with pytest.raises(SettingError):
-        SumoTown(**wrong)

@@ -1,5 +1,7 @@
 """What a channel is called, means and may be measured in is said once."""
 
+from math import isnan
+
 import pytest
 
 from fedwatt.telemetry.channels import CHANNELS, ENERGY_SOURCES, POSITION, STORED
@@ -18,7 +20,7 @@ def test_raw_channels_are_not_stored():
 def test_every_declaration_makes_sense(name):
     channel = CHANNELS[name]
     assert channel.low < channel.high
-    if channel.fallback is not None:
+    if channel.fallback is not None and not isnan(channel.fallback):
         assert channel.low <= channel.fallback <= channel.high
     if channel.units:
         assert channel.usual_unit in channel.units
@@ -30,3 +32,8 @@ def test_every_declaration_makes_sense(name):
 def test_energy_never_comes_from_an_input():
     for name in (name for names in ENERGY_SOURCES for name in names):
         assert CHANNELS[name].role in ("label", "raw")
+
+
+@pytest.mark.parametrize("name", ["ac_w", "heater_w"])
+def test_power_that_is_never_reported_is_unknown_not_off(name):
+    assert isnan(CHANNELS[name].fallback)

@@ -16,10 +16,9 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.telemetry.importing import (
     PLAIN_CLEANING,
     USUAL_CLEANING,
-    Maps,
-    Recordings,
     import_fleet,
 )
+from fedwatt.telemetry.maps import Maps
 from fedwatt.telemetry.store import load_fleet
 from fedwatt.windows import DataSettings
 
@@ -30,16 +29,14 @@ from fedwatt.windows import DataSettings
 )
 def test_what_cannot_be_imported_is_refused(kind: str, message: str, tmp_path: Path) -> None:
     cleaning = USUAL_CLEANING[kind]
-    recordings = Recordings(kind=kind, paths=(Path("week.csv"),), cleaning=cleaning)
     with pytest.raises(SettingError, match=message):
-        import_fleet(tmp_path / "fleet", recordings, Maps())
+        import_fleet(tmp_path / "fleet", kind, [Path("week.csv")], cleaning)
     assert not (tmp_path / "fleet").exists()
 
 
 def test_only_enriched_trips_need_something_that_enriches() -> None:
     with pytest.raises(SettingError, match="--only-enriched needs --dem or --osm"):
         Maps(only_enriched=True)
-    assert Maps(only_enriched=True, osm=Path("town.osm")).files == [Path("town.osm")]
 
 
 SETTINGS = DataSettings(window=10, stride=7)
@@ -94,13 +91,9 @@ def frame() -> pl.DataFrame:
 def test_the_same_fleet_as_from_a_file(frame: pl.DataFrame, tmp_path: Path) -> None:
     frame.write_csv(tmp_path / "rows.csv")
     (tmp_path / "map.toml").write_text(MAPPING)
-    recordings = Recordings(
-        kind="csv",
-        paths=(tmp_path / "rows.csv",),
-        cleaning=PLAIN_CLEANING,
-        mapping=str(tmp_path / "map.toml"),
-    )
-    sentences = import_fleet(tmp_path / "fleet", recordings, Maps())
+    rows = [tmp_path / "rows.csv"]
+    mapping = str(tmp_path / "map.toml")
+    sentences = import_fleet(tmp_path / "fleet", "csv", rows, PLAIN_CLEANING, mapping=mapping)
     expected = load_fleet(tmp_path / "fleet", SETTINGS)
     found = fleet_from_frame(frame, **COLUMNS, **CHANNELS, settings=SETTINGS)
     assert found.data_hash() == expected.data_hash()

@@ -188,13 +188,13 @@ def test_a_composition_is_tuned_over_the_ranges_of_its_parts() -> None:
     assert ranges_of(get("scaffold")) == {"learning_rate": RATE}
 
 
-def test_a_rule_that_does_not_tell_how_to_tune_a_number_is_refused() -> None:
+def test_a_rule_without_a_range_for_a_number_is_refused() -> None:
     @dataclass(frozen=True, kw_only=True)
     class Shrinking(LocalRule):
         shrinkage: float = 0.1
         every: int = 5
 
-    with pytest.raises(SettingError, match="Shrinking does not tell how to tune shrinkage"):
+    with pytest.raises(SettingError, match="Shrinking declares no range for shrinkage"):
         ranges_of(Method("own", (Shrinking(),)))
     Shrinking.ranges = {"shrinkage": Range(0.01, 1.0)}
     assert ranges_of(Method("own", (Shrinking(),))) == {

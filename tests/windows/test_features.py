@@ -62,6 +62,7 @@ def test_one_second_of_every_feature_by_hand():
     second = {"speed_mps": 10.0, "ambient_c": 3.0, "ac_w": 500.0, "heater_w": 2000.0}
     second |= {"grade": -0.02, "speed_limit_mps": 13.0, "intersection": 1.0}
     second |= {"bus_stop": 0.0, "focus_point": 1.0, "climb_m": 0.0, "descent_m": 0.3}
+    second["climb_known"] = 1.0
     trip = Trip("1", {name: np.full(5, value) for name, value in second.items()})
     values = trip_features(trip, tuple(FEATURES), "car")[0]
     expected = {
@@ -93,6 +94,7 @@ def test_one_second_of_every_feature_by_hand():
         "climb": -0.2,
         "ascent": 0.0,
         "descent": 0.3,
+        "climb_known": 1.0,
         "speed_limit": 13.0,
         "intersection": 1.0,
         "bus_stop": 0.0,

@@ -8,11 +8,11 @@ import pytest
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.synthetic import synthetic_fleet, synthetic_vehicles
 from fedwatt.synthetic.fleet import TownVehicles
-from fedwatt.synthetic.sketch import SketchedVehicles, sketched_fleet
+from fedwatt.synthetic.sketch import SketchedVehicles
 from fedwatt.telemetry.store import StoredVehicles, load_fleet, write_fleet
 from fedwatt.windows import DataSettings, lazy
 from fedwatt.windows.client import Client, held_out_vehicles
-from fedwatt.windows.workers import Workers
+from fedwatt.windows.lazy import Workers
 
 SETTINGS = DataSettings()
 
@@ -41,7 +41,7 @@ def test_vehicles_on_demand_are_those_made_ahead(tmp_path):
 
 
 def test_a_million_vehicles_open_without_being_made():
-    fleet = sketched_fleet(1_000_000)
+    fleet = SketchedVehicles(1_000_000, 0, 6).lazy_fleet()
     assert len(fleet.clients) == 1_000_000 and fleet.name(999_999) == "car-1000000"
     assert not fleet.clients.here
     last = fleet.clients[-1]
@@ -51,13 +51,13 @@ def test_a_million_vehicles_open_without_being_made():
 
 
 def test_what_nobody_can_have_of_all_is_refused():
-    fleet = sketched_fleet(50_000)
+    fleet = SketchedVehicles(50_000, 0, 6).lazy_fleet()
     with pytest.raises(SettingError, match="all 50,000 vehicles, which are made only when"):
         list(fleet.clients)
     with pytest.raises(SettingError, match="need climb"):
-        sketched_fleet(50_000, settings=DataSettings(features="base, elevation"))
+        SketchedVehicles(50_000, 0, 6).lazy_fleet(DataSettings(features="base, elevation"))
     with pytest.raises(DataError, match="leaves none of the 5 vehicles"):
-        sketched_fleet(5, settings=replace(SETTINGS, held_out=5))
+        SketchedVehicles(5, 0, 6).lazy_fleet(replace(SETTINGS, held_out=5))
     with pytest.raises(IndexError):
         fleet.clients[50_000]
     with pytest.raises(SettingError, match="0 vehicles"):
@@ -65,20 +65,20 @@ def test_what_nobody_can_have_of_all_is_refused():
 
 
 def test_held_out_vehicles_are_those_of_a_fleet_made_ahead():
-    fleet = sketched_fleet(300, settings=replace(SETTINGS, held_out=7, split_seed=2))
+    fleet = SketchedVehicles(300, 0, 6).lazy_fleet(replace(SETTINGS, held_out=7, split_seed=2))
     names = {fleet.name(int(k)) for k in np.flatnonzero(fleet.held_out)}
     assert names == held_out_vehicles(fleet.names, 7, 2)
 
 
 def test_figures_of_the_fleet_are_reckoned_from_the_sample(monkeypatch):
     monkeypatch.setattr(lazy, "SAMPLE", 8)
-    fleet = sketched_fleet(1000, trips=3)
+    fleet = SketchedVehicles(1000, 0, 3).lazy_fleet()
     windows = [len(client.ends["train"]) for client in fleet.at_hand]
     assert len(windows) == 8
     assert fleet.windows("train") == round(1000 * sum(windows) / 8)
-    assert fleet.data_hash() == sketched_fleet(1000, trips=3).data_hash()
-    assert fleet.data_hash() != sketched_fleet(1001, trips=3).data_hash()
-    assert fleet.data_hash() != sketched_fleet(1000, 1, trips=3).data_hash()
+    assert fleet.data_hash() == SketchedVehicles(1000, 0, 3).lazy_fleet().data_hash()
+    assert fleet.data_hash() != SketchedVehicles(1001, 0, 3).lazy_fleet().data_hash()
+    assert fleet.data_hash() != SketchedVehicles(1000, 1, 3).lazy_fleet().data_hash()
 
 
 def test_only_vehicles_that_a_configuration_can_make_have_an_origin():

@@ -2,8 +2,8 @@
 
 import typer
 
+from fedwatt.cli.console import Panels
 from fedwatt.cli.data import change, generate, importing
-from fedwatt.cli.panels import Panels
 
 app = typer.Typer(cls=Panels, no_args_is_help=True)
 app.command("import")(importing.import_)

@@ -58,7 +58,7 @@ def electrify(
     min_trips: Annotated[int, typer.Option(help=shared.MIN_TRIPS, min=3)] = 10,
 ) -> None:
     """Simulate electric vehicles at the recorded speed of any cars."""
-    from fedwatt.synthetic.electrify import electrified_vehicles
+    from fedwatt.synthetic.electrify import electrified_vehicle
     from fedwatt.telemetry.readers import VED_CLEANING, import_ved
     from fedwatt.telemetry.store import write_fleet
 
@@ -71,7 +71,7 @@ def electrify(
         named = ", ".join(path.name for path in paths)
         write_fleet(
             out,
-            electrified_vehicles(recordings, kind=kind, seed=seed),
+            (electrified_vehicle(each, kind=kind, seed=seed) for each in recordings),
             source=f"electrified ({kind}): {named}",
         )
     console.print("\n".join(recordings.account.sentences()))

@@ -1,5 +1,6 @@
 """`fedwatt data import` and `map`: turn recordings into a fleet, show what files are."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -11,11 +12,12 @@ from rich.table import Table
 from fedwatt.cli.console import console
 from fedwatt.cli.data import shared
 from fedwatt.cli.data.shared import import_progress, refuse_filled
-from fedwatt.errors import SettingError
+from fedwatt.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from fedwatt.telemetry.cleaning import Cleaning
     from fedwatt.telemetry.recognise.understand import ImportAnswers, Understanding
+    from fedwatt.telemetry.trip import Vehicle
 
 LONGEST_READING = 12
 LEAST_TRIPS = 3
@@ -52,7 +54,7 @@ Geo = Annotated[
 ]
 MinTrips = Annotated[
     int | None,
-    typer.Option(help=f"{shared.MIN_TRIPS} [default: 10 for ved and eved, else 1]", min=1),
+    typer.Option(help=f"{shared.MIN_TRIPS} [default: 10 for ved and eved, else 3]", min=1),
 ]
 MinSeconds = Annotated[float, typer.Option(help="Drop shorter trips, s.")]
 MinMetres = Annotated[float, typer.Option(help="Drop shorter trips, m.")]
@@ -107,7 +109,8 @@ def import_(
 ) -> None:
     """Import recordings as a fleet: cleaned trips at 1 Hz, one folder per vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
-    from fedwatt.telemetry.importing import Maps, Recordings, import_fleet
+    from fedwatt.telemetry.importing import import_fleet
+    from fedwatt.telemetry.maps import Maps
     from fedwatt.telemetry.recognise.understand import ImportAnswers
 
     if out is not None:
@@ -116,6 +119,7 @@ def import_(
     understanding = None
     if kind == "auto":
         understanding = understood(paths, ImportAnswers(**answers))
+        kind = understanding.reader
         if dry_run:
             return
     else:
@@ -123,22 +127,24 @@ def import_(
         _refuse_answers(kind, columns | {"dates": dates, "dry-run": dry_run})
     if out is None:
         raise SettingError("Name the new fleet: --out FLEET, or --dry-run to leave it at this.")
-    if understanding:
-        kind = "csv"
+    if understanding and kind == "csv":
         paths = list(understanding.paths)
         mapping = str(store_mapping(understanding, out))
-    recordings = Recordings(
-        kind=kind,
-        paths=tuple(paths),
-        powertrain=tuple(part.strip() for part in powertrain.split(",")),
-        mapping=mapping,
-        geo=geo,
-        cleaning=_cleaning(kind, min_trips, min_seconds, min_metres, max_gap),
-        own_gap=max_gap is not None,
-    )
-    maps = Maps(dem=dem, osm=osm, only_enriched=only_enriched)
+    cleaning = _cleaning(kind, min_trips, min_seconds, min_metres, max_gap)
+    maps = Maps(dem, osm, only_enriched=only_enriched)
     with import_progress() as report:
-        sentences = import_fleet(out, recordings, maps, report)
+        sentences = import_fleet(
+            out,
+            kind,
+            paths,
+            cleaning,
+            maps,
+            report,
+            powertrain=tuple(part.strip() for part in powertrain.split(",")),
+            mapping=mapping,
+            geo=geo,
+            own_gap=max_gap is not None,
+        )
     for sentence in (*sentences, f"The fleet is in {out}."):
         console.print(sentence, soft_wrap=True)
     say_next(out)
@@ -164,7 +170,7 @@ def _cleaning(
     usual = USUAL_CLEANING.get(kind, PLAIN_CLEANING)
     return replace(
         usual,
-        minimum_trips=trips or usual.minimum_trips,
+        minimum_trips=trips or max(usual.minimum_trips, LEAST_TRIPS),
         minimum_seconds=seconds,
         minimum_metres=metres,
         maximum_gap_s=usual.maximum_gap_s if gap_s is None else gap_s,
@@ -178,8 +184,7 @@ def map_(
     out: Annotated[Path | None, typer.Option(help="Write to this file or folder.")] = None,
 ) -> None:
     """Propose a mapping from columns to channels, as TOML to check and edit."""
-    from fedwatt.telemetry.recognise.describe import mapping_text
-    from fedwatt.telemetry.recognise.understand import understand
+    from fedwatt.telemetry.recognise.understand import mapping_text, understand
 
     text = mapping_text(understand(paths))
     if out is None:
@@ -193,11 +198,19 @@ def map_(
 def understood(paths: list[Path], answers: "ImportAnswers") -> "Understanding":
     """Look at the files, show what they are, and refuse what cannot become a fleet."""
     from fedwatt.telemetry.readers.files import listed
-    from fedwatt.telemetry.recognise.describe import column_lines, refuse_incomplete, sentences
-    from fedwatt.telemetry.recognise.understand import understand
+    from fedwatt.telemetry.recognise.understand import (
+        column_lines,
+        refuse_incomplete,
+        sentences,
+        understand,
+    )
 
     with console.status("Looking at the files ..."):
         understanding = understand(paths, answers)
+    if understanding.reader != "csv":
+        columns = f"{understanding.sample.path.name} has the columns of {understanding.reader}"
+        console.print(f"{columns}: read as by 'fedwatt data import {understanding.reader}'.")
+        return understanding
     table = Table(title=understanding.sample.path.name, title_justify="left")
     for name in ("column", "taken as", "unit", "three readings", "why"):
         table.add_column(name, overflow="fold")
@@ -218,26 +231,40 @@ def say_next(out: Path) -> None:
     """Print the commands from here to a predicted trip of this fleet."""
     from fedwatt.telemetry.store import read_vehicle, vehicle_folders
     from fedwatt.windows import DataSettings
-    from fedwatt.windows.splits import split_trips
+    from fedwatt.windows.client import split_of_trips
 
     folders = vehicle_folders(out)
-    vehicles = (read_vehicle(folder) for folder in folders)
-    folder, vehicle = max(zip(folders, vehicles, strict=True), key=lambda pair: len(pair[1].trips))
-    recordings = {trip.name: trip.recording for trip in vehicle.trips}
-    if len(set(recordings.values())) < LEAST_TRIPS:
-        console.print(f"No vehicle has {LEAST_TRIPS} trips yet, which training needs: record more.")
-        return
-    settings = DataSettings()
-    trip = split_trips(vehicle.name, recordings, settings.split, settings.split_seed)["test"][0]
+    vehicles = [read_vehicle(folder) for folder in folders]
+    place = max(range(len(folders)), key=lambda at: len(vehicles[at].trips))
     target = ""
-    if "energy_wh" not in vehicle.trips[0].channels:
-        if "pack_capacity_wh" not in vehicle.facts:
+    settings = DataSettings()
+    if "energy_wh" not in vehicles[place].trips[0].channels:
+        if "pack_capacity_wh" not in vehicles[place].facts:
             console.print(ONLY_CHARGE.format(out=quote(str(out))), soft_wrap=True)
             return
-        target = " --set data.target=energy-from-soc --set data.window=300"
+        settings = DataSettings(target="energy-from-soc", window=_longest_window(vehicles))
+        target = f" --set data.target={settings.target} --set data.window={settings.window}"
+    try:
+        split_of = [split_of_trips(vehicle, settings) for vehicle in vehicles][place]
+    except DataError as error:
+        console.print(str(error), soft_wrap=True)
+        return
+    trip = next(trip for trip, split in split_of.items() if split == "test")
     console.print("Next, to the prediction of a trip that training does not see:")
-    for command in next_commands(out, folder, trip, target):
+    for command in next_commands(out, folders[place], trip, target):
         console.print(f"  {command}", soft_wrap=True)
+
+
+def _longest_window(vehicles: Sequence["Vehicle"]) -> int:
+    """Return the longest window of which every vehicle has enough trips, at most 300 s.
+
+    A state of charge moves in steps: over less, its energy is mostly steps.
+    """
+    for window in (300, 240, 180):
+        long = ([t.recording for t in v.trips if t.seconds >= window] for v in vehicles)
+        if all(len(set(recordings)) >= LEAST_TRIPS for recordings in long):
+            return window
+    return 120
 
 
 def next_commands(out: Path, folder: Path, trip: str, target: str) -> tuple[str, ...]:
@@ -252,7 +279,7 @@ def next_commands(out: Path, folder: Path, trip: str, target: str) -> tuple[str,
 
 def store_mapping(understanding: "Understanding", out: Path) -> Path:
     """Write the mapping beside the fleet; one that is there already and differs is set aside."""
-    from fedwatt.telemetry.recognise.describe import mapping_text
+    from fedwatt.telemetry.recognise.understand import mapping_text
 
     path = out.with_name(f"{out.name}.mapping.toml")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,8 @@
 """A key store and its runs in one file, taken while the server runs, and put back elsewhere.
 
-    backup.tar   store/…, runs/NAME/…, backup.json (written last: what is in it, with checksums)
+    backup.tar.gz   store/…, runs/NAME/…, backup.json (written last: what is in it)
+
+gzip's checksum shows damage.
 
 Files of a run are replaced whole or only added to, so each can be copied at any moment, and a line
 that is just being written is left for the next backup. Checkpoints are copied first, the newest of
@@ -10,13 +12,14 @@ must not be older than the checkpoint that it is restored with. Private keys are
 they are asked for.
 """
 
+import gzip
 import json
 import shutil
 import tarfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -32,6 +35,8 @@ LAST: Final = "deployment.json"
 FLOWERS: Final = "flower"
 """Flower's own folder in a store, which a server makes anew."""
 
+DAMAGE: Final = (OSError, EOFError, zlib.error, tarfile.TarError)
+
 
 @dataclass(frozen=True)
 class Contents:
@@ -41,8 +46,8 @@ class Contents:
     """Of fedwatt."""
     at: str
     runs: tuple[str, ...]
-    sha256: dict[str, str]
-    """Of each file, by its path in the backup."""
+    files: tuple[str, ...]
+    """Their paths in the backup."""
     left_out: tuple[str, ...] = ()
     """Private keys that are not in it."""
 
@@ -58,10 +63,10 @@ def back_up(target: Path, store: Path | None, runs: Sequence[Path], *, keys: boo
 
     def write(part: Path) -> None:
         part.touch(mode=0o600)
-        digests: dict[str, str] = {}
+        files: list[str] = []
         left_out: list[str] = []
         missing: list[str] = []
-        with tarfile.open(part, "w") as archive:
+        with tarfile.open(part, "w:gz", compresslevel=1) as archive:
             for name, path in _files(store, runs):
                 if path.name == KEY and not keys:
                     left_out.append(name)
@@ -74,11 +79,11 @@ def back_up(target: Path, store: Path | None, runs: Sequence[Path], *, keys: boo
                     continue
                 if path.suffix == ".jsonl":
                     content = content[: content.rfind(b"\n") + 1]
-                digests[name] = sha256(content).hexdigest()
+                files.append(name)
                 _add(archive, name, content, mode)
-            _refuse_torn(digests, missing)
+            _refuse_torn(files, missing)
             at = datetime.now(UTC).isoformat(timespec="seconds")
-            contents = Contents(__version__, at, tuple(names), digests, tuple(left_out))
+            contents = Contents(__version__, at, tuple(names), tuple(files), tuple(left_out))
             text = json.dumps(asdict(contents), indent=1, ensure_ascii=False)
             _add(archive, CONTENTS, text.encode(), 0o600)
 
@@ -136,11 +141,14 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int) -> None
 def read_contents(backup: Path) -> Contents:
     """Return the declared content of a backup; raise RunError if it is none."""
     try:
-        with tarfile.open(backup, "r:") as archive:
+        with gzip.open(backup) as content:
+            while content.read(2**20):  # its checksum is at its end
+                pass
+        with tarfile.open(backup, "r:gz") as archive:
             file = archive.extractfile(CONTENTS)
             table = parse_json(file.read() if file else "")
-        return Contents(**table | {n: tuple(table[n]) for n in ("runs", "left_out")})
-    except (OSError, tarfile.TarError, ValueError, KeyError, TypeError) as error:
+        return Contents(**table | {n: tuple(table[n]) for n in ("runs", "files", "left_out")})
+    except (*DAMAGE, ValueError, KeyError, TypeError) as error:
         raise RunError(
             f"{backup} is not a whole backup ({error}). 'fedwatt deploy backup' writes one."
         ) from error
@@ -155,33 +163,18 @@ def restore(backup: Path, folder: Path) -> Contents:
     with writing(part):
         part.mkdir(parents=True, exist_ok=False, mode=0o700)
     try:
-        _extract(backup, part, contents)
+        with writing(part), tarfile.open(backup, "r:gz") as archive:
+            archive.extractall(part, filter="data")
+        (part / CONTENTS).unlink()
+        if missing := [name for name in contents.files if not (part / name).is_file()]:
+            raise RunError(f"The backup is damaged: it lacks '{missing[0]}'.")
         if folder.exists():
             folder.rmdir()
         part.rename(folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(part)
+        if isinstance(error, DAMAGE):
+            raise RunError(f"The backup is damaged: {error}.") from error
         raise
     flush(folder.parent)
     return contents
-
-
-def _extract(backup: Path, folder: Path, contents: Contents) -> None:
-    """Extract the files of a backup; RunError unless all are as they were backed up."""
-    missing = set(contents.sha256)
-    with tarfile.open(backup, "r:") as archive, writing(folder):
-        for entry in archive:
-            name = PurePosixPath(entry.name)
-            if entry.name == CONTENTS:
-                continue
-            if ".." in name.parts or name.is_absolute() or not entry.isfile():
-                raise RunError(f"The backup has an entry '{entry.name}' that no backup writes.")
-            archive.extract(entry, folder, filter="data")
-            path = folder / name
-            if contents.sha256.get(entry.name) != sha256(path.read_bytes()).hexdigest():
-                raise RunError(f"The backup is damaged: '{name}' does not match its checksum.")
-            path.chmod(entry.mode & 0o777)
-            flush(path)
-            missing.discard(entry.name)
-    if missing:
-        raise RunError(f"The backup is damaged: it lacks '{min(missing)}'.")

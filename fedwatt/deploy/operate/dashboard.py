@@ -36,7 +36,7 @@ class Dashboard:
     @cached_property
     def page(self) -> bytes:
         """Return the page; its numbers come later."""
-        return fill("fedwatt.deploy.operate", "dashboard.html.jinja").encode()
+        return fill("fedwatt.deploy.operate", "dashboard.html.jinja", light={}, dark={}).encode()
 
     def answer(self, path: str, query: Mapping[str, str]) -> Response | None:
         """Return the reply at one of the addresses above; None at any other."""

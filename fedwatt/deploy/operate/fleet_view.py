@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from cryptography import x509
 
-from fedwatt.deploy.operate.standing import STATES, Round, Standing, described
+from fedwatt.deploy.operate.standing import STATES, Round, Standing
 from fedwatt.deploy.server.events import FILE, TROUBLES
 from fedwatt.deploy.server.run_state import FILE as STATE_FILE
 from fedwatt.deploy.server.run_state import RunState
@@ -173,7 +173,6 @@ class ServerFacts:
 
     flower: Flower
     ask: Callable[[Flower], list[Node]] = ask_nodes
-    clock: Callable[[], float] = time.monotonic
     nodes: dict[str, Node] = field(default_factory=dict)
     """The newest key of each name that the server knows, by that name."""
     trouble: str = "nobody has looked yet"
@@ -190,7 +189,7 @@ class ServerFacts:
         if changed != self.changed:
             self.accepted = frozenset(name for name, _ in store.accepted().values())
             self.changed = changed
-        began = self.clock()
+        began = time.monotonic()
         if began < self.next_look:
             return
         try:
@@ -199,7 +198,7 @@ class ServerFacts:
         except RunError as error:
             self.nodes = {}
             self.trouble = str(error)
-        now = self.clock()
+        now = time.monotonic()
         self.next_look = now + max(SERVER_SECONDS, SHARE * (now - began))
 
     def online(self, name: str) -> bool | None:
@@ -227,10 +226,9 @@ class FleetView:
 
     folder: Path
     server: ServerFacts | None = None
-    clock: Callable[[], float] = time.time
     run: RunFacts = field(init=False)
     lock: RLock = field(default_factory=RLock)
-    next_look: float = 0.0
+    next_look: float = float("-inf")
     rows: list[Table] = field(default_factory=list)
     """A row per vehicle, those in trouble first."""
 
@@ -240,7 +238,7 @@ class FleetView:
     def refresh(self) -> None:
         """Read what has changed, at most once per second, less often in a large fleet."""
         with self.lock:
-            began = self.clock()
+            began = time.monotonic()
             if began < self.next_look:
                 return
             newest = newest_run(self.folder)
@@ -256,14 +254,14 @@ class FleetView:
             self.rows = sorted(
                 rows, key=lambda row: (ORDER[row["state"]], natural_key(row["vehicle"]))
             )
-            now = self.clock()
+            now = time.monotonic()
             self.next_look = now + max(LOOK_SECONDS, SHARE * (now - began))
 
     def _row(self, standing: Standing) -> Table:
         """Return everything that the table shows of one vehicle."""
         name = standing.vehicle
         server = self.server
-        state, reason = standing.state(self.run.latest)
+        state, reason = standing.state()
         online = None if server is None else server.online(name)
         member = name in self.run.members
         if server is not None and server.accepted and name not in server.accepted and member:
@@ -291,7 +289,7 @@ class FleetView:
             "rounds_behind": latest - success["round"] if success is not None and current else None,
         }
 
-    def summary(self, state: str = "", find: str = "", most: int = MOST_VEHICLES) -> Table:
+    def summary(self, state: str = "", find: str = "") -> Table:
         """Return the fleet at a glance, its rounds, and the vehicles of a state or name."""
         with self.lock:
             self.refresh()
@@ -319,7 +317,7 @@ class FleetView:
                 "unit": run.unit,
                 "methods": self.methods(),
                 "rounds": [_round(rounds[number]) for number in sorted(rounds)[-MOST_ROUNDS:]],
-                "vehicles": matching[:most],
+                "vehicles": matching[:MOST_VEHICLES],
                 "matching": len(matching),
                 "disk_free": self.disk_free(),
                 "certificates": {} if server is None else server.certificates(),
@@ -407,7 +405,7 @@ class FleetView:
         if (folder / "report.html").exists():
             yield f"Report: {folder / 'report.html'}"
         for row in self.rows[:MOST_LINES]:
-            yield from described(row)
+            yield f"{row['vehicle']}: {row['state']}" + (f", {row['reason']}" * bool(row["reason"]))
         if left := self.rows[MOST_LINES:]:
             states = Counter(row["state"] for row in left)
             summary = ", ".join(f"{count:,} {state}" for state, count in states.items())

@@ -4,17 +4,15 @@ A vehicle's state is that of the last round in which it was asked: one trouble t
 requests that it answered, since a vehicle that evaluates models and refuses to train is no help.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from fedwatt.deploy.server.events import BACK_OFF, ENROLLED, REPLIES, TROUBLES, TURNED_AWAY
+from fedwatt.deploy.server.events import ENROLLED, REPLIES, TROUBLES, TURNED_AWAY
 from fedwatt.deploy.server.requests import ANSWERED, AWAY, LATE, REFUSED
-from fedwatt.errors import counted
 
 STATES: Final = {
     "revoked": "its certificate was revoked",
-    "backing off": "it missed several rounds in a row and is skipped for some",
     "failing": "it failed in the last round that asked it",
     "refused": "its acceptance file refuses the plan",
     "late": "it missed the deadline in the last round that asked it",
@@ -45,8 +43,6 @@ class Standing:
     """The last reply to train, or any of a vehicle that was never asked to."""
     trains: bool = False
     """Whether it was ever asked to train; held-out vehicles are not."""
-    back_offs: dict[str, Line] = field(default_factory=dict)
-    """By kind of request, since when it is skipped, and until which round."""
     trouble: Line | None = None
     away: Line | None = None
     """The last line that it is outside its hours, if nothing came since."""
@@ -66,8 +62,6 @@ class Standing:
             if self.trouble is not None and self.trouble["event"] == TURNED_AWAY:
                 self.troubled = False
                 self.failing = 0
-        elif event == BACK_OFF:
-            self.back_offs[line["question"]] = line
         elif event != AWAY:
             self._take_reply(event, line)
 
@@ -84,7 +78,6 @@ class Standing:
             self.success = None
         if event in REPLIES:
             self.requests += 1
-            self.back_offs.pop(line["question"], None)
         if event == ANSWERED:
             self.answered += 1
             if training or not self.trains:
@@ -94,43 +87,10 @@ class Standing:
             self.troubled = True
             self.trouble = line
 
-    def backing_off(self, latest: Round) -> Line | None:
-        """Return since when it is skipped in the `latest` round; None where it is not."""
-        method, round = latest
-        lines = (line for line in self.back_offs.values() if line["method"] == method)
-        return next((line for line in lines if round < line["until"]), None)
-
-    def state(self, latest: Round) -> tuple[str, str]:
+    def state(self) -> tuple[str, str]:
         """Return one of `STATES`, as far as the events show, and the reason for it."""
         if self.away is not None:
             return "away", str(self.away["reason"])
-        if (line := self.backing_off(latest)) is not None:
-            kind = "training" if line["question"] == "train" else "evaluation"
-            return "backing off", f"skipped in {kind} until round {line['until']}: {line['reason']}"
         if self.troubled and self.trouble is not None:
             return OF_EVENT.get(self.trouble["event"], "failing"), str(self.trouble["reason"])
         return ("waiting" if not self.answered else "on time"), ""
-
-
-def described(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of `fedwatt deploy status` about one vehicle of a fleet's table."""
-    success = row["success"]
-    last = "no success yet"
-    if success is not None:
-        last = f"last success {_moment(success)} in {row['seconds']:g} s"
-    yield f"{row['vehicle']}: {row['state']}, {last}"
-    trouble = row["trouble"]
-    if row["reason"] and (trouble is None or row["reason"] != trouble["reason"]):
-        yield f"  {row['reason']}"
-    if trouble is not None:
-        times = f", {counted(row['failing'], 'round')} in a row" if row["failing"] > 1 else ""
-        yield f"  last trouble {_moment(trouble)}{times}: {trouble['reason']}"
-
-
-def _moment(line: Line) -> str:
-    """Return time (UTC), method, round and kind of request of an event."""
-    time = str(line["at"])[:19].replace("T", " ")
-    if "round" not in line:
-        return f"{time} when it enrolled"
-    kind = f" to '{line['question']}'" if "question" in line else ""
-    return f"{time} in round {line['round']} of {line['method'] or 'the beginning'}{kind}"

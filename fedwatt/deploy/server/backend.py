@@ -4,11 +4,13 @@ Who takes part, how updates become the next model, what is recorded and which mo
 the loop's own lines; a backend sends the requests and gathers the replies.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import ceil
 from secrets import randbits
+from time import monotonic
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,15 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.deploy.server.back_off import BackOff
 from fedwatt.deploy.server.final_errors import FinalErrors
 from fedwatt.deploy.server.members import Roster
-from fedwatt.deploy.server.progress import Progress
 from fedwatt.deploy.server.quorum import Quorum, Unanswered, vehicles_needed
 from fedwatt.deploy.server.run_state import RunState
 from fedwatt.deploy.vehicle.messages import BROADCAST
 from fedwatt.deploy.wire import Content, Value
 from fedwatt.engine.pool import resolve_device
+from fedwatt.errors import RunError
 from fedwatt.federation import Loop, State
 from fedwatt.federation.federation import fitting_model
 from fedwatt.federation.loop import ModelEvaluation
@@ -34,10 +35,48 @@ from fedwatt.federation.state import Table
 from fedwatt.federation.work import Work, enough
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
-from fedwatt.metrics import Stopwatch
+from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.models import Model
 from fedwatt.randomness import SystemNoise, generator
 from fedwatt.runs.config import MethodChoice, RunConfig
+
+
+@dataclass(frozen=True)
+class Progress:
+    """By the vehicles' names; one that is not there never did it."""
+
+    counted: Mapping[str, int] = field(default_factory=dict)
+    """The last round in which a vehicle's update counted."""
+    validation: Mapping[str, ErrorSums] = field(default_factory=dict)
+    """A vehicle's last validation errors."""
+    evaluators: frozenset[str] = frozenset()
+    """Vehicles whose errors were in a secure aggregation."""
+    round: int = 0
+    """Of the model that is evaluated next."""
+    mean_windows: float = 0.0
+    """Mean n_k of the evaluators; 0: unknown, or known of each vehicle."""
+
+    def packed(self) -> Rows:
+        """Return the state as JSON in a tensor of bytes.
+
+        >>> Progress.unpacked(Progress({"b": 3}).packed()).counted
+        {'b': 3}
+        """
+        table = asdict(self) | {"evaluators": sorted(self.evaluators)}
+        return {"progress": torch.tensor(list(json.dumps(table).encode()), dtype=torch.uint8)}
+
+    @classmethod
+    def unpacked(cls, events: Rows) -> "Progress":
+        """Return what `packed` stored."""
+        if "progress" not in events:
+            raise RunError(
+                "The checkpoint does not tell which updates counted: it was written by another "
+                "version of fedwatt. Start anew with another --out."
+            )
+        table = json.loads(bytes(events["progress"].tolist()))
+        sums = {name: ErrorSums(**errors) for name, errors in table["validation"].items()}
+        evaluators = frozenset(table["evaluators"])
+        return cls(**table | dict(validation=sums, evaluators=evaluators))
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +92,6 @@ class DeployedBackend(ABC):
     roster: Roster
     run: RunState
     config: RunConfig
-    """Of the plan, or of its model without elevation."""
     method: Method
     terms: Terms
     model: Model
@@ -74,12 +112,12 @@ class DeployedBackend(ABC):
     ) -> Self:
         """Return the backend of a method."""
         common: dict[str, Value] = {"plan": run.plan, "method": choice.label}
-        fleet = roster.fleet(config.data)
+        fleet = roster.fleet()
         terms = Terms(choice.training(config.training), config.availability, config.seeds)
         model = fitting_model(config.model.on(fleet), fleet)
         errors = cls.errors_by(roster, run, config, common)
         needed = cls.vehicles_needed(config, choice.method)
-        quorum = Quorum(roster.requests, run, needed, config.deploy.pause_seconds)
+        quorum = Quorum(run, needed, config.deploy.pause_seconds)
         return cls(roster, run, config, choice.method, terms, model, common, errors, quorum)
 
     @classmethod
@@ -122,7 +160,7 @@ class DeployedBackend(ABC):
 
     def members(self) -> Members:
         """Return the vehicles that have enrolled so far."""
-        fleet = self.roster.fleet(self.config.data)
+        fleet = self.roster.fleet()
         return Members(fleet, self.terms.training.evaluate_vehicles or self.evaluators)
 
     def evaluation_request(self, weights: Tensor, progress: Progress) -> Content:
@@ -143,11 +181,11 @@ class DeployedBackend(ABC):
 
         def connected() -> int:
             self.roster.refresh()
-            return int(self.roster.available(self.members().fleet).sum())
+            return int(self.roster.available().sum())
 
         self.quorum.wait(0 if state is None else state.round, connected)
         members = self.members()
-        available = torch.from_numpy(self.roster.available(members.fleet))[None]
+        available = torch.from_numpy(self.roster.available())[None]
         return Present(members, available, available)
 
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator | SystemNoise:
@@ -178,7 +216,7 @@ class DeployedBackend(ABC):
         enough_replies = sum(hidden or call.steps > 0 for call in calls)
         calls += self._reserves(state.round, present, calls)
         called = {name(call.vehicle): call for call in calls if hidden or call.steps}
-        began = self.roster.requests.clock()
+        began = monotonic()
         work = self.replies(state, present, called, enough_replies)
         if isinstance(work, Unanswered):
             self.repeat(state.round, began, called, work.answered)
@@ -191,7 +229,6 @@ class DeployedBackend(ABC):
             progress,
             counted={**progress.counted, **dict.fromkeys(counted, state.round)},
             round=state.round + 1,
-            back_offs=self.back_offs("train", progress, called, state.round),
         )
         return replace(work, called=calls, events=progress.packed())
 
@@ -199,7 +236,7 @@ class DeployedBackend(ABC):
         self, round: int, began: float, called: Collection[str], answered: Collection[str]
     ) -> None:
         """Pause before a round is asked again that too few have answered."""
-        seconds = self.roster.requests.clock() - began
+        seconds = monotonic() - began
         in_time = seconds < self.config.deploy.round_seconds
         self.quorum.unanswered(round, len(called), len(answered), in_time=in_time)
 
@@ -224,12 +261,6 @@ class DeployedBackend(ABC):
         """Return H_k of a vehicle whose windows are known."""
         speed = self.terms.speed(0, members.name(vehicle))
         return self.terms.steps(members.windows(vehicle), speed)
-
-    def back_offs(
-        self, kind: str, progress: Progress, called: Collection[str], round: int
-    ) -> Mapping[str, Mapping[str, BackOff]]:
-        """Return the back-offs after a round; none are counted here (`back_off`)."""
-        return progress.back_offs
 
     @abstractmethod
     def replies(

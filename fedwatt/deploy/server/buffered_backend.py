@@ -14,9 +14,10 @@ except after the last one, when all are asked.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from time import monotonic
 
+from fedwatt.deploy.server.backend import Progress
 from fedwatt.deploy.server.plain_backend import PlainBackend
-from fedwatt.deploy.server.progress import Progress
 from fedwatt.deploy.server.requests import LATE, BackgroundRequests, Reply
 from fedwatt.federation import State
 from fedwatt.federation.buffered import (
@@ -83,7 +84,7 @@ class BufferedBackend(PlainBackend):
         self.begin(state.round + 1)
         members = present.members
         places = {members.name(int(k)): int(k) for k in members.population}
-        began = self.roster.requests.clock()
+        began = monotonic()
         arrived = self._until_full(state, present, places)
         settings = self.config.asynchronous
         calls = {name: Call(0, places[name], self.steps(members, places[name])) for name in arrived}
@@ -145,7 +146,7 @@ class BufferedBackend(PlainBackend):
         nodes = {members[name].node: name for name in names if self.roster.is_ready(name)}
         requests = {node: request(name) for node, name in nodes.items()}
         self.sent.send(requests, self.config.deploy.round_seconds)
-        update = Update(state.round, self.roster.requests.clock())
+        update = Update(state.round, monotonic())
         accepted = self.sent.waiting.values()
         self.training.update({nodes[node]: update for node in accepted if node in nodes})
 
@@ -158,7 +159,7 @@ class BufferedBackend(PlainBackend):
 
         def over() -> bool:
             replies = self.sent.receive()
-            now = requests.clock()
+            now = monotonic()
             ages = {name: now - update.sent for name, update in self.training.items()}
             for node, reply in replies.items():
                 if (name := names.get(node)) is not None:
@@ -175,7 +176,6 @@ class BufferedBackend(PlainBackend):
             name: replace(self.training.pop(name), reply=replies.get(name)) for name in outcomes
         }
 
-    def asked_to_evaluate(self, names: list[str], progress: Progress) -> list[str]:
+    def asked_to_evaluate(self, names: list[str]) -> list[str]:
         """Return the vehicles that do not train: others would reply when that is done."""
-        called = super().asked_to_evaluate(names, progress)
-        return [name for name in called if name not in self.training]
+        return [name for name in names if name not in self.training]

@@ -12,11 +12,10 @@ four short steps of a secure aggregation leave a line only where they fail.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from fedwatt.deploy.server.back_off import BackOff
 from fedwatt.deploy.server.requests import (
     ANSWERED,
     AWAY,
@@ -28,13 +27,11 @@ from fedwatt.deploy.server.requests import (
     Reply,
 )
 from fedwatt.deploy.vehicle.messages import SUM_STEPS
-from fedwatt.errors import counted
 from fedwatt.files import append_rows
 
 FILE: Final = "events.jsonl"
 
 UNCOUNTED: Final = "not counted"
-BACK_OFF: Final = "backing off"
 ENROLLED: Final = "enrolled"
 TURNED_AWAY: Final = "turned away"
 
@@ -50,7 +47,6 @@ REPLIES: Final = {
 EVENTS: Final = REPLIES | {
     UNCOUNTED: "its reply could be read and did not count, or not in full",
     AWAY: "it is outside its hours; nothing follows from it",
-    BACK_OFF: "it has missed too many rounds in a row, and is skipped until a later one",
     ENROLLED: "it takes part, with this version of fedwatt",
     TURNED_AWAY: "it may not take part, or not yet",
 }
@@ -89,25 +85,10 @@ class EventLog:
             line = {"event": UNCOUNTED, "vehicle": vehicle, "method": self.method}
             self.write([{**line, "round": self.round, "reason": reason[:200]}])
 
-    def backing_off(
-        self, kind: str, back_offs: Mapping[str, BackOff], reasons: Mapping[str, str]
-    ) -> None:
-        """Write who is skipped until a later round, and why."""
-        common = {"event": BACK_OFF, "method": self.method, "round": self.round, "question": kind}
-        training = kind == "train"  # of the round before which it is asked, counted from 0
-        self.write(
-            {**common, "vehicle": name, "until": back_off.resume_round + training}
-            | {"reason": f"{reasons[name]}, {counted(back_off.misses, 'time')} in a row"}
-            for name, back_off in back_offs.items()
-        )
-
     def write(self, lines: Iterable[dict[str, Any]]) -> None:
-        """Add lines; a request's outcome is as old as others of it took longer."""
-        now = datetime.now(UTC)
-        rows = list(lines)
+        """Add lines; those of one request have the time of its end."""
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        rows = [{"at": at, **line} for line in lines]
         self.troubled |= {row["vehicle"] for row in rows if row["event"] in TROUBLES}
-        longest = max((row.get("seconds", 0.0) for row in rows), default=0.0)
-        ages = (timedelta(seconds=longest - row.get("seconds", longest)) for row in rows)
-        times = [(now - age).isoformat(timespec="milliseconds") for age in ages]
         if rows:
-            append_rows(self.path, ({"at": at, **row} for at, row in zip(times, rows, strict=True)))
+            append_rows(self.path, rows)

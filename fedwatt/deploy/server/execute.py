@@ -1,7 +1,6 @@
 """Carry out a plan on connected vehicles, into the same run folder as a simulation."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isnan
 from pathlib import Path
@@ -128,7 +127,6 @@ def execute(
     observer: Observer,
     *,
     resume: bool = False,
-    requests: Callable[[RequestChannel, float], Requests] = Requests,
 ) -> None:
     """Train every method of a plan on the vehicles behind `channel` and fill the run folder `out`.
 
@@ -137,7 +135,7 @@ def execute(
     config = plan.config
     refuse_undeployable(config)
     roster = Roster(
-        requests(channel, config.deploy.poll_seconds), plan, signed_plan, out / members.FILE
+        Requests(channel, config.deploy.poll_seconds), plan, signed_plan, out / members.FILE
     )
     with holding(out, RUN_LOCK, going_on(out)):
         fleet = ConnectedFleet(roster)
@@ -179,7 +177,7 @@ class ConnectedFleet(RunBackend):
 
     def fleet(self, run: Run) -> Fleet:
         """Return the vehicles that have enrolled so far."""
-        return self.roster.fleet(run.config.data)
+        return self.roster.fleet()
 
     def hashes(self, run: Run) -> dict[str, Any]:
         """Return a hash of the partition; the server has no data to hash."""

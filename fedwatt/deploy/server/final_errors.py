@@ -17,8 +17,7 @@ from fedwatt.deploy.wire import Content, Value
 from fedwatt.errors import DataError
 from fedwatt.federation.evaluate import EVALUATION, FINAL, error_sums
 from fedwatt.federation.records import Row, error_columns
-from fedwatt.metrics import ErrorSums, micro
-from fedwatt.metrics.errors import rmse_margin
+from fedwatt.metrics import ErrorSums
 from fedwatt.metrics.sums import VectorLayout
 from fedwatt.runs.config import RunConfig
 
@@ -30,7 +29,7 @@ GROUPS: Final = {"all vehicles": False, "held-out vehicles": True}
 
 @dataclass(frozen=True, eq=False)
 class FinalErrors:
-    """Errors by vehicle and stratum; each model is asked about once."""
+    """Test errors by vehicle; each model is asked about once."""
 
     roster: Roster
     run: RunState
@@ -65,9 +64,9 @@ class FinalErrors:
             self.rows[key] = self._ask_vehicles(kind, request)
         return self.rows[key]
 
-    def _row(self, name: str, *, held_out: bool, stratum: str, errors: ErrorSums) -> Row:
+    def _row(self, name: str, held_out: bool, errors: ErrorSums) -> Row:
         label = {"seed": self.config.seeds[0], "vehicle": name, "held_out": held_out}
-        return {**label, "stratum": stratum, **error_columns(errors)}
+        return {**label, "stratum": "all", **error_columns(errors)}
 
     def seconds(self, kind: str) -> float:
         """Return how long a reply may take."""
@@ -75,7 +74,7 @@ class FinalErrors:
         return deploy.round_seconds if kind == "personalise" else deploy.evaluation_seconds
 
     def _ask_vehicles(self, kind: str, request: Content) -> list[Row]:
-        clients = {client.name: client for client in self.roster.fleet(self.config.data).clients}
+        clients = {client.name: client for client in self.roster.fleet().clients}
         requests = dict.fromkeys(clients, request)
         replies = self.roster.ask(ReplyForm(kind), requests, self.seconds(kind))
         rows: list[Row] = []
@@ -83,14 +82,11 @@ class FinalErrors:
             try:
                 if name not in replies:
                     raise DataError("it did not reply")
-                strata = _strata(self.roster.members[name], replies[name].usable())
+                _, errors = enrolled_errors(self.roster.members[name], replies[name].usable())
             except DataError as error:
-                log.warning("no errors of %s by stratum: %s", name, error)
+                log.warning("no errors of %s: %s", name, error)
                 continue
-            rows += [
-                self._row(name, held_out=client.held_out, stratum=stratum, errors=errors)
-                for stratum, errors in strata.items()
-            ]
+            rows.append(self._row(name, client.held_out, errors))
         return rows
 
 
@@ -102,7 +98,7 @@ class SummedErrors(FinalErrors):
     """
 
     def _ask_vehicles(self, kind: str, request: Content) -> list[Row]:
-        clients = self.roster.fleet(self.config.data).clients
+        clients = self.roster.fleet().clients
         rows: list[Row] = []
         for name, held_out in GROUPS.items():
             names = [client.name for client in clients if client.held_out == held_out]
@@ -114,7 +110,7 @@ class SummedErrors(FinalErrors):
             except DataError as error:
                 log.warning("the errors of %s are rejected: %s", name, error)
                 continue
-            rows.append(self._row(name, held_out=held_out, stratum="all", errors=errors))
+            rows.append(self._row(name, held_out, errors))
         return rows
 
     def sum(self, kind: str, names: Sequence[str], request: Content) -> SumTotal | None:
@@ -132,36 +128,16 @@ class SummedErrors(FinalErrors):
 
 
 def enrolled_errors(member: Member, content: Content) -> tuple[ErrorSums, ErrorSums]:
-    """Return a vehicle's validation and test errors; DataError unless of its enrolled windows."""
-    validation, test = (ErrorSums.from_array(content.arrays[n]) for n in ("validation", "test"))
-    windows = (validation.windows, test.windows)
-    if windows != member.windows[1:]:
-        raise DataError(f"they are of {windows} windows, and it enrolled with {member.windows[1:]}")
-    return validation, test
+    """Return a vehicle's validation and test errors; DataError unless of its enrolled windows.
 
-
-def _strata(member: Member, content: Content) -> dict[str, ErrorSums]:
-    """Return a vehicle's test errors by stratum; DataError if they cannot be true."""
-    strata = content.values["strata"]
-    sums = content.arrays["sums"]
-    assert isinstance(strata, list)
-    if len(strata) != len(sums) or len(set(strata)) != len(strata):
-        raise DataError(f"{len(sums)} error sums do not fit {len(set(strata))} strata")
-    errors = {str(s): ErrorSums.from_array(row) for s, row in zip(strata, sums, strict=True)}
-    enrolled = member.windows[2]
-    most = max((sums_in.windows for sums_in in errors.values()), default=0)
-    if errors.get("all", ErrorSums()).windows != enrolled or most > enrolled:
-        raise DataError(f"they are not of the {enrolled} windows that it enrolled with")
-    return errors
-
-
-def log_margin(test: Sequence[ErrorSums], vehicles: int) -> None:
-    """Log the error with its interval where a sample of the vehicles evaluated the model."""
-    if len(test) < vehicles:
-        log.info(
-            "test RMSE %.2f ± %.2f Wh (95 %%) by a sample of %d of %d vehicles",
-            micro(test).rmse,
-            rmse_margin(test, vehicles),
-            len(test),
-            vehicles,
-        )
+    Replies about a final model have test errors only.
+    """
+    errors = []
+    for split, enrolled in zip(("validation", "test"), member.windows[1:], strict=True):
+        sums = ErrorSums()
+        if split in content.arrays:
+            sums = ErrorSums.from_array(content.arrays[split])
+            if sums.windows != enrolled:
+                raise DataError(f"they are of {sums.windows} windows, and it has {enrolled}")
+        errors.append(sums)
+    return errors[0], errors[1]

@@ -7,9 +7,10 @@ vehicle may enrol at any time; the plan names conditions, not vehicles.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median_low
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -20,8 +21,6 @@ from fedwatt.deploy.server.events import ENROLLED, TURNED_AWAY, EventLog
 from fedwatt.deploy.server.events import FILE as EVENTS
 from fedwatt.deploy.server.requests import (
     AWAY,
-    FAILED,
-    LATE,
     BackgroundRequests,
     Reply,
     Requests,
@@ -77,11 +76,9 @@ class Roster:
     """Nodes that are outside their hours until a time."""
     published: "PublishedMap | None" = None
     """The elevation map that vehicles must have before they can train."""
-    missed: dict[str, str] = field(default_factory=dict)
-    """Vehicles that were late with a reply to the last request or failed, and why."""
     enrolments: BackgroundRequests = field(init=False)
     events: EventLog = field(init=False)
-    _fleets: dict[DataSettings, tuple[tuple[object, ...], Fleet]] = field(default_factory=dict)
+    _fleet: tuple[tuple[object, ...], Fleet] | None = None
 
     def __post_init__(self) -> None:
         form = enrolment_form(hidden=self.hidden)
@@ -187,7 +184,7 @@ class Roster:
         if not name:
             return "it has no name"
         if registered and registered != name:
-            return f"it calls itself '{name}', and its key is registered for '{registered}'"
+            return f"it calls itself {name[:80]!r}, and its key is registered for '{registered}'"
         before = self.members.get(name)
         if before is not None and before.node != node and before.node in self.online:
             return f"{TAKEN} '{name}'"
@@ -213,12 +210,7 @@ class Roster:
 
     def is_away(self, name: str) -> bool:
         """Tell whether a vehicle is connected and outside its hours."""
-        return self.away.get(self.members[name].node, 0.0) > self.requests.clock()
-
-    def resize(self, name: str, windows: int) -> None:
-        """Note that a vehicle now has other training windows than it enrolled with."""
-        member = self.members[name]
-        self.members[name] = replace(member, windows=(windows, *member.windows[1:]))
+        return self.away.get(self.members[name].node, 0.0) > monotonic()
 
     def heaviest(self) -> tuple[float, ...]:
         """Return the most training, validation and test windows that a vehicle counts for."""
@@ -226,25 +218,21 @@ class Roster:
         cap = self.config.deploy.weight_cap
         return tuple(cap * median_low(counts) for counts in zip(*table, strict=True))
 
-    def fleet(self, settings: DataSettings | None = None) -> Fleet:
-        """Return the fleet as the server knows it: names and numbers of windows, no data.
-
-        With other `settings` it is that of the plan's model without elevation.
-        """
-        settings = settings or self.config.data
+    def fleet(self) -> Fleet:
+        """Return the fleet as the server knows it: names and numbers of windows, no data."""
+        settings = self.config.data
         never = self.held_out()
         state = (never, *self.members.values())
-        if settings not in self._fleets or self._fleets[settings][0] != state:
+        if self._fleet is None or self._fleet[0] != state:
             ordered = sorted(self.members.values(), key=lambda member: natural_key(member.name))
             clients = tuple(_client(m, settings, m.name in never) for m in ordered)
-            self._fleets[settings] = state, Fleet(clients, settings, f"{len(clients)} vehicles")
-        return self._fleets[settings][1]
+            self._fleet = state, Fleet(clients, settings, f"{len(clients)} vehicles")
+        return self._fleet[1]
 
-    def available(self, fleet: Fleet) -> BoolArray:
-        """Return A_t as a mask over the vehicles of `fleet` that may train."""
-        return np.array(
-            [self.is_ready(c.name) for c in fleet.clients if not c.held_out], dtype=bool
-        )
+    def available(self) -> BoolArray:
+        """Return A_t as a mask over the vehicles that may train."""
+        clients = self.fleet().clients
+        return np.array([self.is_ready(c.name) for c in clients if not c.held_out], dtype=bool)
 
     def ask(
         self,
@@ -273,13 +261,8 @@ class Roster:
 
     def note(self, kind: str, outcomes: Mapping[str, Reply]) -> dict[str, Reply]:
         """Write down the outcomes of a request by vehicle; return the replies among them."""
-        now = self.requests.clock()
+        now = monotonic()
         self.events.replied(kind, outcomes)
-        self.missed = {
-            name: reply.reason
-            for name, reply in outcomes.items()
-            if reply.outcome in (FAILED, LATE)
-        }
         self.away |= {
             self.members[name].node: now + reply.away_seconds
             for name, reply in outcomes.items()

@@ -1,7 +1,7 @@
 """Connected vehicles whose updates are seen one by one, and checked."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil, nan
 from typing import Any, Final
@@ -11,11 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.deploy.server.back_off import BackOff, skipped_vehicles, updated
-from fedwatt.deploy.server.backend import DeployedBackend
-from fedwatt.deploy.server.final_errors import enrolled_errors, log_margin
+from fedwatt.deploy.server.backend import DeployedBackend, Progress
+from fedwatt.deploy.server.final_errors import enrolled_errors
 from fedwatt.deploy.server.limits import capped, scaled_down, shortened
-from fedwatt.deploy.server.progress import Progress
 from fedwatt.deploy.server.quorum import Unanswered
 from fedwatt.deploy.server.requests import Reply
 from fedwatt.deploy.vehicle.messages import ReplyForm, training_form
@@ -46,36 +44,6 @@ class PlainBackend(DeployedBackend):
         """Return the form of updates."""
         return training_form(self.method, self.model, self.terms.training.precision)
 
-    def present(self, state: State | None) -> Present:
-        """Return who is connected and not skipped; nobody is skipped if too few would be left."""
-        present = super().present(state)
-        progress = Progress() if state is None else Progress.unpacked(state.events)
-        skipped = skipped_vehicles(progress.back_offs.get("train", {}), progress.round)
-        if not skipped:
-            return present
-        members = present.members
-        called = [members.name(int(k)) not in skipped for k in members.population]
-        available = present.available & torch.tensor(called)
-        if available.sum() < self.quorum.needed:
-            return present
-        return replace(present, available=available, available_next=available)
-
-    def back_offs(
-        self, kind: str, progress: Progress, called: Collection[str], round: int
-    ) -> Mapping[str, Mapping[str, BackOff]]:
-        """Return the back-offs after a round, and write new ones to the events."""
-        after = 0 if self.private else self.config.deploy.backoff_after
-        if not after:
-            return progress.back_offs
-        every = self.terms.training.evaluate_every if kind == "evaluate" else 1
-        missed = self.roster.missed
-        before = progress.back_offs.get(kind, {})
-        states = updated(before, called, missed, round, after=after, every=every)
-        new = {name: state for name, state in states.items() if name in missed}
-        skipped = {name: state for name, state in new.items() if state.resume_round}
-        self.roster.events.backing_off(kind, skipped, missed)
-        return {**progress.back_offs, kind: states}
-
     def replies(
         self, state: State, present: Present, called: Mapping[str, Call], enough_replies: int
     ) -> Work | Unanswered:
@@ -102,12 +70,12 @@ class PlainBackend(DeployedBackend):
             return None
         windows = content.values["windows"]
         assert isinstance(windows, int)
+        member = self.roster.members[name]
         if not 1 <= windows <= MOST_WINDOWS:
             self._reject(round, name, f"it has {windows} windows")
-        elif windows != self.roster.members[name].windows[0]:
-            self.roster.resize(name, windows)
-            reason = f"it has {windows} windows now, and not those it enrolled with"
-            self._reject(round, name, reason)
+        elif windows != member.windows[0]:
+            self.roster.members[name] = replace(member, windows=(windows, *member.windows[1:]))
+            self._reject(round, name, f"it has {windows} windows now; it counts from the next on")
         elif fault := accumulation_fault(content.arrays, call.steps):
             self._reject(round, name, fault)
         else:
@@ -186,10 +154,9 @@ class PlainBackend(DeployedBackend):
             self.roster.events.uncounted(names[row], reason)
         return deltas, uploads
 
-    def asked_to_evaluate(self, names: list[str], progress: Progress) -> list[str]:
-        """Return those of `names` that are not skipped; all if everyone is."""
-        skipped = skipped_vehicles(progress.back_offs.get("evaluate", {}), progress.round)
-        return [name for name in names if name not in skipped] or names
+    def asked_to_evaluate(self, names: list[str]) -> list[str]:
+        """Return those of `names` that are asked to evaluate a model."""
+        return names
 
     def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
         """Return error sums of the model [1, D]; vehicles that do not reply have no test errors.
@@ -201,13 +168,12 @@ class PlainBackend(DeployedBackend):
         """
         progress = Progress.unpacked(events)
         names = [present.members.name(k) for k in present.members.evaluated]
-        called = self.asked_to_evaluate(names, progress)
+        called = self.asked_to_evaluate(names)
         request = self.evaluation_request(weights, progress)
         seconds = self.config.deploy.evaluation_seconds
         enough = ceil(len(called) / (1 + self.config.deploy.over_selection))
         requests = dict.fromkeys(called, request)
         answers = self.roster.ask(ReplyForm("evaluate"), requests, seconds, enough=enough)
-        back_offs = self.back_offs("evaluate", progress, called, progress.round)
         errors = self._vehicle_errors(answers)
         latest = {name: validation for name, (validation, _) in errors.items()}
         validation = {**progress.validation, **latest}
@@ -218,8 +184,7 @@ class PlainBackend(DeployedBackend):
             [validation.get(name, ErrorSums()) for name in names],
             [test.get(name, ErrorSums()) for name in names],
         )
-        log_margin(evaluation.test, len(self.roster.members))
-        after = replace(progress, validation=validation, back_offs=back_offs)
+        after = replace(progress, validation=validation)
         comparable = not (progress.validation and latest.keys() - progress.validation.keys())
         return ModelEvaluation([evaluation], after.packed(), comparable)
 

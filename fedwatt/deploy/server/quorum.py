@@ -12,9 +12,9 @@ back trains the model of one that never left. Two kinds of rounds are not repeat
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic, sleep
 from typing import Final
 
-from fedwatt.deploy.server.requests import Requests
 from fedwatt.deploy.server.run_state import PAUSED, RUNNING, RunState
 from fedwatt.errors import RunError, counted
 from fedwatt.federation.participation import participant_count
@@ -24,8 +24,6 @@ log = logging.getLogger("fedwatt.deploy")
 FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 5.0
 """Seconds between two looks at who is there."""
-REMIND_SECONDS: Final = 600.0
-"""Between two lines of the log about one pause."""
 MOST_FAILURES: Final = 3
 """How often a round is asked again that all vehicles fail at, without waiting for its deadline."""
 
@@ -54,7 +52,6 @@ class Unanswered:
 class Quorum:
     """Keeps a run waiting while too few vehicles are there."""
 
-    requests: Requests
     run: RunState
     needed: int
     """Vehicles that must be there."""
@@ -66,7 +63,6 @@ class Quorum:
     """When the first pause began since a round was answered."""
     why: str = field(default="", init=False)
     """Why the run is paused; empty if it is not."""
-    reminded: float = field(default=0.0, init=False)
 
     def wait(self, done: int, connected: Callable[[], int]) -> None:
         """Return when enough vehicles are there; RunError if that takes too long."""
@@ -75,7 +71,7 @@ class Quorum:
         while present < self.needed:
             vehicles = counted(self.needed, "vehicle")
             self._paused(done, f"{present} of the {vehicles} that a round needs are there")
-            self.requests.sleep(pause)
+            sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
             present = connected()
         if self.why:
@@ -96,7 +92,7 @@ class Quorum:
                 "Their own logs say why. Put it right and continue with --resume."
             )
         self._paused(done, f"{outcome}; it is asked again")
-        self.requests.sleep(FIRST_PAUSE)
+        sleep(FIRST_PAUSE)
 
     def answered(self) -> None:
         """Note that a round has been answered."""
@@ -104,7 +100,7 @@ class Quorum:
         self.since = None
 
     def _paused(self, done: int, why: str) -> None:
-        now = self.requests.clock()
+        now = monotonic()
         self.since = now if self.since is None else self.since
         if now - self.since > self.longest_seconds:
             raise RunError(
@@ -112,9 +108,6 @@ class Quorum:
                 f"{done}: {why}. Continue it with --resume when vehicles are back."
             )
         if why != self.why:
+            self.why = why
             self.run.note(PAUSED, f"after round {done}: {why}")
-        elif now - self.reminded < REMIND_SECONDS:
-            return
-        self.why = why
-        self.reminded = now
-        log.warning("paused after round %d: %s", done, why)
+            log.warning("paused after round %d: %s", done, why)

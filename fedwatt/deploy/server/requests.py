@@ -4,9 +4,9 @@ A request ends when all vehicles have replied, when its deadline is over, or whe
 replied; one vehicle never makes it fail.
 """
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from time import monotonic, sleep
 from typing import Final, Protocol
 
 from fedwatt.deploy.vehicle.messages import (
@@ -83,8 +83,6 @@ class Requests:
 
     channel: RequestChannel
     poll_seconds: float = 0.1
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
 
     def ask(
         self,
@@ -100,7 +98,7 @@ class Requests:
         With `enough` the request ends when so many readable replies are there. `each` is called
         with every reply as it comes, and may let its content go.
         """
-        began = self.clock()
+        began = monotonic()
         waiting = self.send(form, requests, seconds)
         replies: dict[int, Reply] = {}
         closed = False
@@ -108,13 +106,13 @@ class Requests:
         def complete() -> bool:
             nonlocal closed
             for node, reply in self.receive(form, waiting).items():
-                replies[node] = each(node, replace(reply, seconds=self.clock() - began))
+                replies[node] = each(node, replace(reply, seconds=monotonic() - began))
             answered = sum(reply.outcome == ANSWERED for reply in replies.values())
             closed = 0 < enough <= answered
             return closed or not waiting
 
         self.wait(complete, seconds)
-        waited = min(self.clock() - began, seconds)
+        waited = min(monotonic() - began, seconds)
         silent = Reply(LATE, None, f"it did not reply within {seconds:g} s", waited)
         if closed:
             silent = Reply(SPARE, seconds=waited)
@@ -125,14 +123,14 @@ class Requests:
 
         Polls take half of the time at most: one of ten thousand vehicles may be long.
         """
-        began = self.clock()
+        began = monotonic()
         deadline = began + seconds
         while not done():
-            now = self.clock()
+            now = monotonic()
             if now >= deadline:
                 return False
-            self.sleep(min(max(self.poll_seconds, now - began), deadline - now))
-            began = self.clock()
+            sleep(min(max(self.poll_seconds, now - began), deadline - now))
+            began = monotonic()
         return True
 
     def send(
@@ -187,12 +185,12 @@ class BackgroundRequests:
 
     def ready(self, nodes: Iterable[int]) -> list[int]:
         """Return those of `nodes` that may be sent a request now."""
-        now = self.requests.clock()
+        now = monotonic()
         return [node for node in nodes if self.paused.get(node, now) <= now]
 
     def pause(self, nodes: Iterable[int], seconds: float) -> None:
         """Send these nodes nothing for so long."""
-        self.paused |= dict.fromkeys(nodes, self.requests.clock() + seconds)
+        self.paused |= dict.fromkeys(nodes, monotonic() + seconds)
 
     def send(self, requests: Mapping[int, Content], seconds: float) -> None:
         """Send requests, whose replies are for `receive`; one without a reply may be repeated."""

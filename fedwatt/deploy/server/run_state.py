@@ -85,12 +85,8 @@ class RunState:
     def read(cls, path: Path) -> "RunState":
         """Return the numbers of the run whose deployment.json is `path`."""
         try:
-            table = json.loads(path.read_text(encoding="utf-8"))
-            releases = {str(n): int(count) for n, count in table["releases"].items()}
-            texts = (str(table[name]) for name in ("status", "since", "reason"))
-            numbers = int(table["exchange"]), int(table["learnings"])
-            return cls(path, str(table["plan"]), *numbers, releases, *texts)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return cls(path, **json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
             raise RunError(f"{path} is damaged: {error}. Start anew with another --out.") from error
 
     def next_exchange(self, now: int) -> int:

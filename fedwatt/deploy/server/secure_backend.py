@@ -11,10 +11,9 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from fedwatt.deploy.server.backend import DeployedBackend
+from fedwatt.deploy.server.backend import DeployedBackend, Progress
 from fedwatt.deploy.server.final_errors import FinalErrors, SummedErrors
 from fedwatt.deploy.server.limits import refuse_impossible_weight, refuse_long_mean
-from fedwatt.deploy.server.progress import Progress
 from fedwatt.deploy.server.quorum import Unanswered
 from fedwatt.deploy.server.run_state import SumTotal
 from fedwatt.deploy.server.sums import NoSum, SecureSums
@@ -27,8 +26,7 @@ from fedwatt.federation.work import Together, Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics.sums import CLIPPED
-from fedwatt.privacy.noise_shares import vehicles_draw
-from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
+from fedwatt.privacy.secure.compose import reply_layout, secure_fault, vehicles_draw
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -105,7 +103,7 @@ class SecureBackend(DeployedBackend):
         method = self.method
         counted = [called[name] for name in total.survivors]
         left_out = [called[name] for name in total.rejected if name not in total.survivors]
-        delta, weight, uploads = means(method, method.adapted(self.model), total.sums)
+        delta, weight, uploads = method.mean_of_sums(method.adapted(self.model), total.sums)
         refuse_long_mean(delta, self.config.secure.norm_limit)
         calls = [*counted, *left_out]
         delta = delta.to(self.device)

@@ -2,12 +2,11 @@
 
 `PublicChannel` uses the Grid's public methods. They send and fetch each part of a message in its
 own request, and wait for the parts of one reply after the other. `FastChannel` sends single-request
-messages and takes the replies that are complete, without waiting. In both, a reply that cannot be
+messages. In both, a reply that cannot be
 read is its vehicle's trouble alone.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from flwr.app import Message
@@ -21,11 +20,10 @@ from flwr.proto.runtime_pb2 import (
     PushAppMessagesRequest,
 )
 from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 
 from fedwatt.deploy.server.requests import Received
-from fedwatt.deploy.transport import messages
-from fedwatt.deploy.transport.request_filter import Expected
-from fedwatt.deploy.transport.version import fast_path_is_on
+from fedwatt.deploy.transport import fast_path_is_on, messages
 from fedwatt.errors import DataError
 
 TROUBLES: Final = {
@@ -42,7 +40,6 @@ class PublicChannel:
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
-        self.expected = Expected.of_run(grid.run.run_id)
         self.limits: dict[str, tuple[int, int]] = {}
         """Node and most bytes of its reply, by message id."""
 
@@ -54,7 +51,6 @@ class PublicChannel:
         self, requests: Mapping[int, bytes], *, seconds: float, largest_reply: int
     ) -> dict[str, int]:
         """Queue one message per node; return the nodes of accepted messages by message id."""
-        self.expected.at_least(largest_reply + 2 * messages.ENVELOPE)
         contents = {id(body): messages.content(body) for body in requests.values()}
         accepted: dict[str, int] = {}
         everyone = list(requests)
@@ -76,10 +72,6 @@ class PublicChannel:
         for number in replies:
             self.limits.pop(number, None)
         return replies
-
-    def close(self) -> None:
-        """End what this channel expects of vehicles."""
-        self.expected.over()
 
     def _push(self, pushed: list[Message]) -> Iterable[str]:
         return self.grid.push_messages(pushed)
@@ -108,17 +100,6 @@ class PublicChannel:
             return Received(None, f"its reply cannot be read: {error}")
 
 
-@dataclass
-class Announced:
-    """A reply whose parts are still on their way."""
-
-    number: str
-    sender: int
-    """As Flower has verified it."""
-    missing: set[str]
-    parts: dict[str, bytes]
-
-
 class FastChannel(PublicChannel):
     """Carries single-request messages, over the Grid's own connection."""
 
@@ -126,8 +107,8 @@ class FastChannel(PublicChannel):
         super().__init__(grid)
         self.client = grid._runtime_client
         self.origin = {"node": grid.node, "run_id": grid.run.run_id}
-        self.announced: dict[str, Announced] = {}
-        """By the id of the message that each answers."""
+        self.announced: dict[str, tuple[Any, Any]] = {}
+        """Metadata and object trees of replies that are not here yet, by what they reply to."""
 
     def _push(self, pushed: list[Message]) -> Iterable[str]:
         request = PushAppMessagesRequest()
@@ -151,67 +132,42 @@ class FastChannel(PublicChannel):
         return list(answer.message_ids)
 
     def _pull(self, ids: list[str]) -> dict[str, Received]:
-        replies = self._announcements([number for number in ids if number not in self.announced])
-        for number in [number for number in ids if number in self.announced]:
-            reply = self.announced[number]
-            try:
-                self._fetch_missing(reply)
-                if reply.missing:
-                    continue
-                replies[number] = self._complete(number, reply)
-            except DataError as error:
-                replies[number] = Received(None, f"its reply cannot be read: {error}")
-            del self.announced[number]
-        return replies
-
-    def _announcements(self, ids: list[str]) -> dict[str, Received]:
-        """Note replies that were announced; return the troubles with them."""
-        troubles: dict[str, Received] = {}
-        if not ids:
-            return troubles
-        request = PullAppMessagesRequest(message_ids=ids)
+        request = PullAppMessagesRequest(message_ids=[n for n in ids if n not in self.announced])
         messages.want_parts(request)
         answer: PullAppMessagesResponse = self.client.PullMessages(request)
         parts = messages.attached(answer.SerializeToString())
         trees = answer.message_object_trees
         for header, tree in zip(answer.messages_list, trees, strict=True):
-            metadata = header.metadata
+            self.announced[header.metadata.reply_to_message_id] = header.metadata, tree
+        replies = {}
+        for number in self.announced.keys() & set(ids):
             try:
-                numbers = messages.numbers_in(tree)
+                replies[number] = self._reply(number, self._put_together(number, parts))
+            except ObjectPullError:
+                continue  # its vehicle sends its parts one by one, and some are not here yet
             except DataError as error:
-                troubles[metadata.reply_to_message_id] = Received(None, str(error))
-                continue
-            present = {number: parts[number] for number in numbers & parts.keys()}
-            self.announced[metadata.reply_to_message_id] = Announced(
-                metadata.message_id, metadata.src_node_id, numbers - present.keys(), present
-            )
-        return troubles
+                replies[number] = Received(None, f"its reply cannot be read: {error}")
+            del self.announced[number]
+        return replies
 
-    def _fetch_missing(self, reply: Announced) -> None:
-        """Fetch parts that were sent one by one and are there; DataError if some are lost."""
-        waits = bool(reply.missing)
-        for number in sorted(reply.missing):
-            request = message_pb2.PullObjectRequest(object_id=number, **self.origin)
-            answer = self.client.PullObject(request)
-            if not answer.object_found:
-                raise DataError("a part of it was lost on the way")
-            if answer.object_available:
-                reply.parts[number] = answer.object_content
-                reply.missing.discard(number)
-        if waits and not reply.missing:
+    def _put_together(self, number: str, parts: messages.Parts) -> Message:
+        """Return a reply that was announced; ObjectPullError where it is not complete."""
+        node, largest = self.limits[number]
+        metadata, tree = self.announced[number]
+        numbers = messages.numbers_in(tree)
+        if not numbers <= parts.keys():
+            parts = messages.pulled(numbers, self.client.PullObject, **self.origin, seconds=0.0)
             confirm = message_pb2.ConfirmMessageReceivedRequest(
-                message_object_id=reply.number, **self.origin
+                message_object_id=metadata.message_id, **self.origin
             )
             self.client.ConfirmMessageReceived(confirm)
-
-    def _complete(self, number: str, reply: Announced) -> Received:
-        node, largest = self.limits[number]
-        message = messages.put_together(reply.number, reply.parts, largest)
-        if message.has_content() and reply.sender != node:
+        present = {part: parts[part] for part in numbers}
+        message = messages.put_together(metadata.message_id, present, largest)
+        if message.has_content() and metadata.src_node_id != node:
             raise DataError("it came from another vehicle")
         if message.metadata.reply_to_message_id != number:
             raise DataError("it is not the reply that was announced")
-        return self._reply(number, message)
+        return message
 
 
 def channel(grid: Grid) -> PublicChannel:

@@ -60,10 +60,6 @@ class AnnouncementTooLongError(Exception):
     """An announcement that is longer than that of any reply."""
 
 
-class LeftToFlowerError(Exception):
-    """A request that Flower itself has to answer."""
-
-
 class FastPath:
     """An ASGI application between the request filter and Flower's own."""
 
@@ -253,8 +249,6 @@ def _vehicle_state(request: Request, message: Any) -> Any:
     """Return Flower's state after it has verified that a request is the vehicle's own."""
     request.state.protobuf_request = message
     authenticate_node(request)
-    if request.app.state.fleet_event_log_plugin is not None:
-        raise LeftToFlowerError("an event log of Flower's is on")
     return request.app.state.linkstate_factory.state()
 
 

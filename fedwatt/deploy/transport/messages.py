@@ -7,7 +7,7 @@ its messages do not have; Protocol Buffers skip unknown fields, so a SuperLink o
 does not know them asks for the objects one by one, as ever.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -17,7 +17,8 @@ from flwr.supercore.inflatable.inflatable_object import (
     iterate_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 from fedwatt.errors import DataError
@@ -95,6 +96,17 @@ def numbers_in(tree: Any) -> set[str]:
     except RecursionError as error:
         raise DataError("its parts are nested too deeply") from error
     return numbers
+
+
+def pulled(
+    numbers: set[str], pull: Callable[[Any], Any], node: Any, run_id: int, seconds: float
+) -> Parts:
+    """Return the objects of a message that are sent one by one.
+
+    ObjectPullError if some are not there after so many seconds.
+    """
+    pull_one = make_pull_object_fn_protobuf(pull, node, run_id)
+    return pull_objects(sorted(numbers), pull_one, max_time=seconds)
 
 
 def put_together(number: str, parts: Parts, largest: int) -> Message:

@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from flwr.app import Error, Message
@@ -18,8 +19,9 @@ from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, ErrorCode
 from flwr.common.serde import message_to_proto
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2
 from flwr.proto.node_pb2 import Node
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 
-from fedwatt.deploy.transport import messages
+from fedwatt.deploy.transport import fast_path_is_on, messages
 from fedwatt.deploy.transport.client import (
     HEARD_HEADER,
     WAIT_HEADER,
@@ -34,7 +36,6 @@ from fedwatt.deploy.transport.client import (
 from fedwatt.deploy.transport.client import (
     Connection as Connection,
 )
-from fedwatt.deploy.transport.version import fast_path_is_on
 from fedwatt.errors import DataError, RunError
 
 log = logging.getLogger("fedwatt.deploy")
@@ -46,10 +47,10 @@ FIRST_PAUSE: Final = 0.1
 """Seconds between a reply and the first poll for the next request."""
 RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
 """Pauses before a request is sent again; then the connection counts as lost."""
-BUSY_SECONDS: Final = 30.0
-"""Pause after the server asked to wait."""
 PART_SECONDS: Final = 120.0
 """For which a part of a message may be on its way after its announcement."""
+BUSY_SECONDS: Final = 30.0
+"""Pause after the server asked to wait."""
 
 
 def serve(
@@ -142,17 +143,9 @@ class Session:
 
     def __exit__(self, *error: object) -> None:
         self._ended.set()
-        try:
+        with suppress(Exception):  # the server is gone, or has noticed
             request = fleet_pb2.DeactivateNodeRequest(node_id=self.node.node_id)
             self.client.call("deactivate-node", request)
-        except (
-            ConnectionError,
-            RefusedError,
-            RunOverError,
-            TooLongError,
-            UntrustedError,
-        ):
-            pass  # the server is gone, or has noticed
 
     def answer_all(self, poll_seconds: float) -> None:
         """Poll and answer for as long as the vehicle goes on."""
@@ -192,11 +185,11 @@ class Session:
             self._answer(response, messages.attached(content))
         except RunOverError:
             log.info("the run has ended; its request is dropped")
-        except (DataError, TooLongError) as error:
+        except (DataError, TooLongError, ObjectPullError) as error:
             log.error("a request was dropped: %s", error)
         return True
 
-    def _answer(self, response: Any, parts: dict[str, bytes]) -> None:
+    def _answer(self, response: Any, parts: messages.Parts) -> None:
         run = response.messages_list[0].metadata.run_id
         tree = response.message_object_trees[0]
         numbers = messages.numbers_in(tree)
@@ -217,29 +210,16 @@ class Session:
             reply = Message(Error(code=code, reason=""), reply_to=message)
         self._push(reply, run)
 
-    def _pull_parts(self, run: int, numbers: set[str]) -> dict[str, bytes]:
+    def _pull_parts(self, run: int, numbers: set[str]) -> messages.Parts:
         """Return the objects of a message that are sent one by one."""
-        parts: dict[str, bytes] = {}
         most = self.largest + 2 * messages.ENVELOPE
-        pause = FIRST_PAUSE
-        deadline = time.monotonic() + PART_SECONDS
-        while len(parts) < len(numbers):
-            for number in numbers - parts.keys():
-                request = message_pb2.PullObjectRequest(
-                    node=self.node, run_id=run, object_id=number
-                )
-                answer = message_pb2.PullObjectResponse()
-                answer.ParseFromString(self._call("pull-object", request, most=most)[0])
-                if not answer.object_found:
-                    raise DataError("a part of it is missing")
-                if answer.object_available:
-                    parts[number] = answer.object_content
-            if time.monotonic() > deadline:
-                raise DataError("a part of it did not come")
-            if len(parts) < len(numbers):
-                time.sleep(pause)
-                pause = min(2 * pause, 1.0)
-        return parts
+
+        def pull(request: message_pb2.PullObjectRequest) -> message_pb2.PullObjectResponse:
+            response = message_pb2.PullObjectResponse()
+            response.ParseFromString(self._call("pull-object", request, most=most)[0])
+            return response
+
+        return messages.pulled(numbers, pull, self.node, run, PART_SECONDS)
 
     def _push(self, reply: Message, run: int) -> None:
         """Send a reply: in one request where the server takes that, else part by part."""

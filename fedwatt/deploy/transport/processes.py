@@ -5,7 +5,6 @@ Each runs in its own session, so that Ctrl-C reaches only this process, which en
 
 import logging
 import os
-import shutil
 import signal
 import socket
 import ssl
@@ -13,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,7 +22,7 @@ import tomli_w
 import fedwatt
 from fedwatt.deploy.plan.store import KeyStore
 from fedwatt.deploy.server.run_state import RUN_LOCK, SUBMIT_LOCK, going_on
-from fedwatt.deploy.transport.request_filter import MARK, folder_in
+from fedwatt.deploy.transport.request_filter import MARK
 from fedwatt.errors import RunError
 from fedwatt.files import holding, is_held, write_text
 
@@ -32,17 +31,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedwatt.deploy")
 
+APPS: Final = "fedwatt.deploy.transport.apps"
+"""The module of fedwatt's ServerApp and ClientApp."""
 CONNECTION: Final = "fedwatt"
 """What the server is called in Flower's configuration."""
 LOOK_SECONDS: Final = 5.0
 """Between two checks whether the key store has changed."""
-SERVER_PROCESSES: Final = (
-    b"fedwatt.deploy.transport.superlink",
-    b"flower-superexec",
-    b"flwr-serverapp",
-)
-END_SECONDS: Final = 5.0
-"""For processes to end in order, before they are killed."""
+EXPIRY_SECONDS: Final = 600.0
+"""Between two checks whether a certificate has expired."""
+FREE_SECONDS: Final = 5.0
+"""In which the port of a server that was killed becomes free."""
 
 
 def quiet(level: str = "WARNING") -> dict[str, str]:
@@ -101,12 +99,15 @@ class Flower:
     def refuse_taken_port(self) -> None:
         """Raise if something listens there already."""
         host, _, port = self.address.rpartition(":")
-        try:
-            with socket.create_server((host.strip("[]"), int(port)), reuse_port=False):
-                pass
-        except (OSError, ValueError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise RunError(f"Cannot listen at {self.address}: {reason}.") from error
+        deadline = time.monotonic() + FREE_SECONDS
+        while True:
+            try:
+                socket.create_server((host.strip("[]"), int(port)), reuse_port=False).close()
+                return
+            except (OSError, ValueError, OverflowError) as error:
+                if time.monotonic() > deadline or not isinstance(error, OSError):
+                    raise RunError(f"Cannot listen at {self.address}: {error}.") from error
+            time.sleep(0.5)
 
     def connect(self) -> None:
         """Tell Flower's command line where the server is: on this machine."""
@@ -119,22 +120,11 @@ class Flower:
         return ["flwr", "run", str(app), CONNECTION, "--stream"]
 
 
-@contextmanager
-def only_server(flower: Flower) -> Iterator[int]:
-    """Hold a key store as its only server; yield how many processes of a killed one were ended."""
-    folder = flower.store.folder
-    taken = f"A server is running on {folder} already. End it first, or use another --store."
-    with holding(folder, "server", taken):
-        yield end_orphans(flower.home)
-
-
 def serve_superlink(flower: Flower, on_up: Callable[[], None]) -> int:
     """Run the server until it ends or is stopped; return its exit status, 0 where it was stopped.
 
     The keys that it accepts are kept equal to those of the key store.
     """
-    # Sizes that runs of an earlier server expected.
-    shutil.rmtree(folder_in(flower.home), ignore_errors=True)
     process = _start(flower, flower.superlink())
     stopped = False
 
@@ -156,7 +146,7 @@ def serve_superlink(flower: Flower, on_up: Callable[[], None]) -> int:
                     "This version of Flower does not let fedwatt filter requests, and without "
                     "that anybody could start runs on the server. Install flwr 1.41 or 1.42."
                 )
-            applied = _keep_applied(control, -1.0)
+            applied = _keep_applied(control, (-1.0, 0))
             on_up()
             while process.poll() is None:
                 try:
@@ -192,16 +182,19 @@ def wait_until_up(control: "Control", lives: Callable[[], bool], seconds: float 
     return False
 
 
-def _keep_applied(control: "Control", applied: float) -> float:
-    """Apply the key store if it changed after `applied`; what fails is logged and tried again."""
-    changed = control.flower.store.changed()
-    if changed != applied:
+def _keep_applied(control: "Control", applied: tuple[float, int]) -> tuple[float, int]:
+    """Apply the key store if it changed after `applied`; what fails is logged and tried again.
+
+    It is also applied from time to time, since certificates expire.
+    """
+    state = control.flower.store.changed(), int(time.time() / EXPIRY_SECONDS)
+    if state != applied:
         try:
             apply_store(control)
         except RunError as error:
             log.warning("%s It is tried again.", error)
-            return -1.0
-    return changed
+            return -1.0, 0
+    return state
 
 
 def apply_store(control: "Control") -> int:
@@ -241,7 +234,7 @@ def submit(
     earlier = {run.number for run in control.runs()}
     flower = control.flower
     settings = {"store": str(flower.store.folder.resolve()), "out": str(out.resolve())}
-    app = write_app(out / "app", "server_app", {**settings, "resume": resume})
+    app = write_app(out / "app", f"{APPS}:server", {**settings, "resume": resume})
     show(flower.run(app))
     process = _start(flower, flower.run(app))
     try:
@@ -259,7 +252,7 @@ def submit(
     if _finished_at(out) == before:
         raise RunError(
             "The run did not end well; the log above says why. Continue it with: fedwatt deploy "
-            f"submit --resume --out {out}"
+            f"run --resume --out {out}"
         )
 
 
@@ -272,11 +265,7 @@ def write_app(folder: Path, server_app: str, settings: Mapping[str, object]) -> 
         "license": "Apache-2.0",
         "dependencies": [],
     }
-    home = "fedwatt.deploy.transport"
-    components = {
-        "serverapp": server_app if ":" in server_app else f"{home}.{server_app}:app",
-        "clientapp": f"{home}.client_app:app",
-    }
+    components = {"serverapp": server_app, "clientapp": f"{APPS}:vehicle"}
     app = {"publisher": "fedwatt", "components": components, "config": dict(settings)}
     table = {"project": project, "tool": {"flwr": {"app": app}}}
     write_text(folder / "pyproject.toml", tomli_w.dumps(table))
@@ -291,34 +280,3 @@ def _finished_at(out: Path) -> float:
     """Return when a run folder was last completed; 0 if it never was."""
     path = out / "environment.json"
     return path.stat().st_mtime if path.exists() else 0.0
-
-
-def orphans(home: Path, proc: Path = Path("/proc")) -> list[int]:
-    """Return processes of an earlier server with this home.
-
-    They hold its port and write into its run folders. Linux only: elsewhere there are none.
-    """
-    mark = b"FLWR_HOME=" + os.fsencode(home)
-    numbers = []
-    for folder in proc.glob("[0-9]*"):
-        try:
-            command = (folder / "cmdline").read_bytes()
-            environment = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue  # ended meanwhile, or another user's
-        if mark in environment and any(name in command for name in SERVER_PROCESSES):
-            numbers.append(int(folder.name))
-    return sorted(numbers)
-
-
-def end_orphans(home: Path) -> int:
-    """End the processes of an earlier server with this home; return how many there were."""
-    before = orphans(home)
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in orphans(home):
-            with suppress(ProcessLookupError):
-                os.kill(process, number)
-        deadline = time.monotonic() + END_SECONDS
-        while orphans(home) and time.monotonic() < deadline:
-            time.sleep(0.1)
-    return len(before)

@@ -8,14 +8,18 @@ so that function, which is not Flower's, is given the application with the filte
 `serve_superlink` checks that the filter answers before it accepts vehicles.
 """
 
+import os
 import resource
+import signal
+import threading
+import time
 from typing import Any, Final
 
 import uvicorn
 
 from fedwatt.deploy import show_log
+from fedwatt.deploy.transport import fast_path_is_on
 from fedwatt.deploy.transport.request_filter import RequestFilter
-from fedwatt.deploy.transport.version import fast_path_is_on
 
 KEEP_SECONDS: Final = 75
 """How long an idle connection is kept; vehicles close it before that."""
@@ -27,6 +31,18 @@ def open_files() -> None:
     """Let this process open as many files as it may: every vehicle's connection is one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it was killed; Flower's own end with this."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def start() -> None:
@@ -55,4 +71,5 @@ def start() -> None:
 if __name__ == "__main__":
     show_log()
     open_files()
+    end_with_parent()
     start()

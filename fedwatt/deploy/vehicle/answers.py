@@ -22,17 +22,19 @@ from fedwatt.deploy.vehicle.messages import PLACE_KINDS, SECURE
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import DataError
 from fedwatt.files import append_rows, read_rows, write_bytes
+from fedwatt.runs.config import RunConfig
+from fedwatt.runs.source import shares_elevation
 
 MOST_PLACE_SUMS: Final = 100
 """Sums over places that one plan may ask for; learning a map and routes takes about twenty."""
 MOST_SET_CHANGES: Final = 3
 """How often the vehicles of sums over places may change: each change can show a difference."""
-MOST_FINAL: Final = 4
-"""Evaluations of final models per method: best, last and mean, and one that is repeated."""
+MOST_FINAL: Final = 3
+"""Evaluations of final models per method: best, last and mean."""
 STORED_REPLIES: Final = 16
 """Of each kind and method; a backup of the server may be so many rounds old."""
-AFTER_LAST: Final = 2
-"""Evaluations after the last round: of its model, and of the mean of two models."""
+AFTER_LAST: Final = 1
+"""Evaluations after that of the last model: of the mean of two models."""
 OF_FLEET: Final = ("population", "population_windows")
 """Values of a request that may have changed when it is repeated: vehicles join."""
 OF_VEHICLE: Final = ("counted", "extend")
@@ -80,21 +82,18 @@ class Answers:
                 f"{self._path} is damaged ({error}), so nothing more is answered under this plan"
             ) from error
 
-    def repeated(self, slot: Slot, request: str, rounds: int) -> bool:
+    def repeated(self, slot: Slot, request: str, config: RunConfig) -> bool:
         """Tell whether this very request was answered.
 
-        DataError if its slot is used otherwise, or if a plan of so many `rounds` has none such.
+        DataError if its slot is used otherwise, or if a plan with this configuration has none such.
         """
-        bounds = {"train": rounds - 1, "personalise": rounds, "final": MOST_FINAL}
-        places = slot.kind in PLACE_KINDS
-        if places and self._counts[slot.kind] >= MOST_PLACE_SUMS:
+        if self._counts[slot.kind] >= MOST_PLACE_SUMS and slot.kind in PLACE_KINDS:
             raise DataError(f"more than {MOST_PLACE_SUMS} sums for '{slot.kind}' under one plan")
-        if slot.round < 0 or (
-            not places and slot.round > bounds.get(slot.kind, rounds + AFTER_LAST)
-        ):
+        if not is_planned(slot, config):
             raise DataError(f"the plan has no round {slot.round} of '{slot.kind}'")
         latest = self._latest.get(slot.track, -1)
-        if slot.round > latest:
+        once = slot.kind == "personalise" and latest >= 0
+        if slot.round > latest and not once:
             return False
         if self._requests.get(slot) == request:
             return True
@@ -141,6 +140,29 @@ class Answers:
     def _reply(self, slot: Slot) -> Path:
         name = sha256(json.dumps(slot.track).encode()).hexdigest()[:32]
         return self.folder / "replies" / f"{name}-{slot.round:06d}.bin"
+
+
+def is_planned(slot: Slot, config: RunConfig) -> bool:
+    """Tell whether a plan with this configuration has such a request."""
+    if slot.kind in PLACE_KINDS:
+        learned = config.deploy.routes if slot.kind == "routes" else shares_elevation(config)
+        return learned and slot.round >= 0
+    methods = {choice.label: choice.method for choice in config.methods}
+    if slot.method not in methods:
+        return False
+    rounds = config.training.rounds
+    last = {
+        "train": rounds - 1,
+        "evaluate": rounds + AFTER_LAST,
+        "final": MOST_FINAL - 1,
+        "personalise": rounds,
+    }[slot.kind]
+    if slot.kind == "personalise":
+        personalises = config.personalisation.enabled or methods[slot.method].personalised
+        return personalises and 0 <= slot.round <= last
+    # Between evaluations of rounds there is at most that of a mean, where training ends early.
+    between = slot.round % config.training.evaluate_every > 1 and slot.round < rounds
+    return 0 <= slot.round <= last and not (slot.kind == "evaluate" and between)
 
 
 def request_digest(request: Content, without: Collection[str]) -> str:

@@ -37,8 +37,6 @@ from fedwatt.federation.evaluate import (
     FINAL,
     error_values,
     evaluation_values,
-    predict,
-    stratum_errors,
     vehicle_errors,
 )
 from fedwatt.federation.participation import Call
@@ -50,8 +48,7 @@ from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.metrics.sums import FloatArray, VectorLayout
 from fedwatt.models import Model
-from fedwatt.privacy.noise_shares import drawn, vehicles_draw
-from fedwatt.privacy.secure.compose import reply_layout, reply_values
+from fedwatt.privacy.secure.compose import drawn, reply_layout, reply_values, vehicles_draw
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.model_file import write_personalised
 from fedwatt.runs.source import learns_elevation
@@ -160,9 +157,7 @@ class Computer:
         if job.kind == "evaluate":
             validation, test = self._evaluated(task)
             return Content({}, {"validation": validation.as_array(), "test": test.as_array()})
-        strata = self._final(task) if job.kind == "final" else self._personalised(task)
-        sums = np.stack([errors.as_array() for errors in strata.values()])
-        return Content({"strata": list(strata)}, {"sums": sums})
+        return Content({}, {"test": self._tested(task).as_array()})
 
     def _contribution(self, task: Task) -> tuple[VectorLayout, Mapping[str, FloatArray]]:
         """Return the layout and the values of what the vehicle adds to a sum."""
@@ -172,8 +167,7 @@ class Computer:
         if job.kind == "evaluate":
             values = evaluation_values(*self._evaluated(task), task.windows)
             return VectorLayout(EVALUATION, vehicles=job.called), values
-        strata = self._final(task) if job.kind == "final" else self._personalised(task)
-        return VectorLayout(FINAL, vehicles=job.called), error_values([strata["all"]])
+        return VectorLayout(FINAL, vehicles=job.called), error_values([self._tested(task)])
 
     def _read_config(self, plan: str) -> RunConfig:
         """Return the configuration of a plan that this vehicle has verified."""
@@ -243,7 +237,7 @@ class Computer:
         if population < 1 or not total > 0:
             raise DataError("the request does not tell the size of the fleet")
         model = task.weights()
-        initial = local_round.initial_memory(task.method, task.model, model[0])
+        initial = local_round.initial_client_state(task.method, task.model, model[0])
         folder = self._folder(task)
         before = client_state.load(folder, int(values["counted"]), initial)
         broadcast = local_round.Broadcast(
@@ -254,9 +248,11 @@ class Computer:
             total,
         )
         work = _local_work(task, broadcast, before)
-        if work.memory:
+        if work.client_state:
             client_state.delete_old_states(self.state, task.job.plan)
-            client_state.save(folder, task.round, {n: rows[0] for n, rows in work.memory.items()})
+            client_state.save(
+                folder, task.round, {n: rows[0] for n, rows in work.client_state.items()}
+            )
         arrays = {name: rows[0].numpy() for name, rows in work.uploads.items()}
         log.info("round %d: trained %d windows", task.round + 1, task.windows)
         return Content({"windows": task.windows}, {"delta": work.deltas[0].numpy(), **arrays})
@@ -287,7 +283,7 @@ class Computer:
     def _vehicle_model(self, task: Task, local: Federation, model: Tensor, folder: Path) -> Tensor:
         """Return the model [1, D] that this vehicle uses under a method with personal parts."""
         method = task.method
-        initial = local_round.initial_memory(method, method.adapted(local.model), model[0])
+        initial = local_round.initial_client_state(method, method.adapted(local.model), model[0])
         state = client_state.load_latest(folder, initial)
         windows = float(max(1, local.members.windows(0)))
         rows = task.broadcast_rows(model)
@@ -295,15 +291,12 @@ class Computer:
         stacked = {name: row[None] for name, row in state.items()}
         return local_round.vehicle_models(local, method, broadcast, stacked, [Call(0, 0, 0)])
 
-    def _final(self, task: Task) -> dict[str, ErrorSums]:
-        """Return test errors by stratum of the request's model."""
-        local = task.local
-        weights = task.weights()[:, : local.model.layout.size]
-        test = predict(local.model, weights, local.pool, local.pool.test)
-        return _by_stratum(local, test[0])
+    def _tested(self, task: Task) -> ErrorSums:
+        """Return test errors of the request's model, or after fine-tuning it in this vehicle."""
+        return self._evaluated(task)[1] if task.job.kind == "final" else self._personalised(task)
 
-    def _personalised(self, task: Task) -> dict[str, ErrorSums]:
-        """Return test errors by stratum after fine-tuning in this vehicle; the model stays here."""
+    def _personalised(self, task: Task) -> ErrorSums:
+        """Return test errors after fine-tuning in this vehicle; the model stays here."""
         model = task.weights()
         folder = self._folder(task)
 
@@ -318,7 +311,8 @@ class Computer:
         own_models = vehicle_models if task.method.personalised else None
         settings = task.config.personalisation
         test = personalise(task.local, model, settings, keep=keep, initial=own_models).test
-        return _by_stratum(task.local, test[0])
+        local = task.local
+        return vehicle_errors(local.fleet.clients, "test", local.pool.test, test[0])[0]
 
 
 def _local_work(task: Task, broadcast: local_round.Broadcast, state: Rows) -> Work:
@@ -330,14 +324,6 @@ def _local_work(task: Task, broadcast: local_round.Broadcast, state: Rows) -> Wo
     before = {name: row[None] for name, row in state.items()}
     begun = local_round.begin_round(local, method, broadcast, before, [call], Stopwatch())
     return local_round.finish_round(local, method, begun, train(begun.job))
-
-
-def _by_stratum(local: Federation, predictions: NDArray[np.float64]) -> dict[str, ErrorSums]:
-    """Return error sums of test windows, all and by stratum, from scaled predictions [W]."""
-    clients = local.fleet.clients
-    windows = local.pool.test
-    total = vehicle_errors(clients, "test", windows, predictions)[0]
-    return {"all": total} | stratum_errors(clients, windows, predictions)[0]
 
 
 def _words(layout: VectorLayout, values: Mapping[str, FloatArray]) -> Content:

@@ -7,12 +7,10 @@ validity, the version range, and the vehicle's own acceptance file. All later re
 its digest.
 """
 
-import json
 import logging
-from dataclasses import dataclass, field
-from datetime import datetime
-from math import inf
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -30,7 +28,7 @@ from fedwatt.deploy.plan.certificates import (
 from fedwatt.deploy.plan.plan import Plan, read_plan
 from fedwatt.deploy.vehicle.acceptance import FILE, Acceptance, Hours
 from fedwatt.deploy.vehicle.answers import OF_FLEET, Answers, Slot, request_digest
-from fedwatt.deploy.vehicle.client_state import PLANS, plan_folder
+from fedwatt.deploy.vehicle.client_state import plan_folder
 from fedwatt.deploy.vehicle.compute import AcceptedRequest, Computer
 from fedwatt.deploy.vehicle.messages import (
     AWAY,
@@ -54,15 +52,18 @@ from fedwatt.deploy.vehicle.secure import Purpose, SecureAggregation
 from fedwatt.deploy.vehicle.worker import Computing, Worker
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import DataError, FedwattError, RunError
-from fedwatt.files import write_bytes
+from fedwatt.files import append_rows, read_rows, write_bytes
 from fedwatt.models import get_model
-from fedwatt.privacy.secure.identity import Identity, Trust, public_bytes
+from fedwatt.privacy.secure.keys import Identity, Trust, public_bytes
 from fedwatt.privacy.secure_settings import SecureTerms
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.source import shares_elevation
 from fedwatt.telemetry.store import read_vehicle
 
 log = logging.getLogger("fedwatt.deploy")
+
+ACCEPTED: Final = "accepted.jsonl"
+"""In the vehicle's state: a line per accepted plan, with its ε and the certificates it revokes."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ class RequestHandler:
         if kind in MAP_KINDS:
             if not shares_elevation(plan.config):
                 raise DataError("the plan learns no maps")
+            self._refuse_outside_hours()
             return sealed(
                 ReplyForm(kind), self.computer.compute(AcceptedRequest(plan.digest, kind, request))
             )
@@ -174,25 +176,34 @@ class RequestHandler:
         """Verify a plan, keep it, and tell whether there are enough windows for it."""
         signed = request.values["signed_plan"]
         assert isinstance(signed, bytes)
-        plan = read_plan(signed, self.credentials.owner)
-        certificate = self.credentials.certificate
-        check_certificate(certificate, self.credentials.owner, VEHICLE, revoked=plan.revoked)
-        file = plan_folder(self.state, plan.digest) / "plan.json"
-        if not file.exists():
-            self.acceptance.accept(plan, self._spent())
-            log.info("accepted:\n%s", "\n".join(plan.lines()[:7]))
-            write_bytes(file, signed)
+        plan = self._accepted(signed)
+        self._plans.clear()  # what this one revokes counts for all
+        write_bytes(plan_folder(self.state, plan.digest) / "plan.json", signed)
         reply = self.computer.compute(AcceptedRequest(plan.digest, "enrol", request))
         return sealed(enrolment_form(hidden=plan.config.secure.enabled), reply)
 
-    def _spent(self) -> float:
-        """Return the ε of the plans accepted so far; not worked out where there is no limit."""
-        if self.acceptance.largest_epsilon == inf:
-            return 0.0
-        files = (self.state / PLANS).glob("*/plan.json")
-        return sum(self._plan(file.parent.name, expired=True)[0].epsilon() for file in files)
+    def _accepted(self, signed: bytes) -> Plan:
+        """Return a plan that is within the limits of the acceptance file as it is now.
 
-    def _plan(self, digest: str, *, expired: bool = False) -> tuple[Plan, Answers]:
+        Certificates that any accepted plan revokes stay revoked: a server could go on with an
+        older plan.
+        """
+        plan = read_plan(signed, self.credentials.owner)
+        before = {row["plan"]: row for row in read_rows(self.state / ACCEPTED)}
+        is_new = before.pop(plan.digest, None) is None
+        spent = sum(float(row["epsilon"]) for row in before.values())
+        self.acceptance.accept(plan, spent)
+        revoked = plan.revoked.union(*(row["revoked"] for row in before.values()))
+        certificate = self.credentials.certificate
+        check_certificate(certificate, self.credentials.owner, VEHICLE, revoked=revoked)
+        if is_new:
+            row = {"plan": plan.digest, "epsilon": str(plan.epsilon())}
+            append_rows(self.state / ACCEPTED, [row | {"revoked": sorted(plan.revoked)}])
+            for line in plan.lines()[:7]:
+                log.info("accepted: %s", line)
+        return replace(plan, revoked=revoked)
+
+    def _plan(self, digest: str) -> tuple[Plan, Answers]:
         """Return an accepted plan that still holds; DataError for any other."""
         if not digest.isalnum() or len(digest) != 64:
             raise DataError("a request names no plan")
@@ -200,14 +211,9 @@ class RequestHandler:
             folder = plan_folder(self.state, digest)
             try:
                 signed = (folder / "plan.json").read_bytes()
-                start = json.loads(signed)["plan"]["valid"][0] if expired else None
-            except (OSError, ValueError, KeyError) as error:
+            except OSError as error:
                 raise DataError("a request names a plan that was not accepted here") from error
-            moment = None if start is None else datetime.fromisoformat(start)
-            plan = read_plan(signed, self.credentials.owner, now=moment)
-            if expired:
-                return plan, Answers(folder)
-            self._plans = {digest: (plan, Answers(folder))}
+            self._plans = {digest: (self._accepted(signed), Answers(folder))}
         plan, answers = self._plans[digest]
         plan.refuse_expired()
         return plan, answers
@@ -218,7 +224,7 @@ class RequestHandler:
             raise DataError("sums over places need secure aggregation")
         slot = Slot.of(request)
         digest = request_digest(request, OF_FLEET)
-        if answers.repeated(slot, digest, plan.config.training.rounds):
+        if answers.repeated(slot, digest, plan.config):
             return answers.stored_reply(slot)
         self._refuse_outside_hours()
         result = self.computer.compute(AcceptedRequest(plan.digest, kind, request))
@@ -275,7 +281,7 @@ class RequestHandler:
         self._refuse_used(purpose, plan, answers)
 
     def _refuse_used(self, purpose: Purpose, plan: Plan, answers: Answers) -> None:
-        if answers.repeated(purpose.slot, purpose.request, plan.config.training.rounds):
+        if answers.repeated(purpose.slot, purpose.request, plan.config):
             raise DataError("a contribution is sent once; a failed sum is repeated as a new round")
 
     def _refuse_outside_hours(self) -> None:

@@ -1,7 +1,7 @@
 """Everything that a vehicle reads from its server and everything that leaves it.
 
-`REQUESTS` lists every field of every request, `REPLIES` every field of every reply with its type,
-its shape and its reason. A method may add the uploads that its rules declare
+`REQUESTS` lists every field of every request, `REPLIES` every field of every reply with its type
+and its shape. A method may add the uploads that its rules declare
 (`LocalRule.uploads`).
 `sealed` is the only way out of a vehicle and refuses undeclared fields; `checked_request` refuses
 requests with undeclared fields; `opened` is the server's way in and checks replies once more.
@@ -64,7 +64,6 @@ SUMMED: Final = (*MODEL_KINDS, *PLACE_KINDS)
 """Requests whose replies are vectors of a secure aggregation, where the plan has it."""
 VECTOR: Final = "sum-vector"
 
-MOST_STRATA: Final = 64
 MOST_VEHICLES: Final = 10_000
 LONGEST: Final = 256
 """Characters of a name, bytes of a key, digest, signature or sealed share."""
@@ -77,10 +76,9 @@ class ArrayField:
     """An array that may leave a vehicle."""
 
     shape: tuple[str | int, ...]
-    """"D": the parameters of the model that a plan trains; "*": any up to `MOST_STRATA`."""
+    """"D": the parameters of the model that a plan trains."""
     dtype: str
     """"model": that of the model."""
-    why: str
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,6 @@ class ValueField:
     """A value that may leave a vehicle."""
 
     kind: type
-    why: str
     most: int = 1
     """Longest list."""
     longest: int = LONGEST
@@ -98,59 +95,53 @@ class ValueField:
 ReplyField = ArrayField | ValueField
 
 _SUM: Final[dict[str, ReplyField]] = {
-    "exchange": ValueField(bytes, "which secure aggregation this belongs to"),
-    "vehicle": ValueField(str, "its name"),
+    "exchange": ValueField(bytes),  # which secure aggregation this belongs to
+    "vehicle": ValueField(str),  # its name
 }
-_STRATA: Final[Mapping[str, ReplyField]] = {
-    "strata": ValueField(list, "names such as 'speed: under 20 km/h'", most=MOST_STRATA),
-    "sums": ArrayField(("*", len(SUMS)), "float64", "error sums of its test windows in each"),
+_TEST: Final[dict[str, ReplyField]] = {
+    "test": ArrayField((len(SUMS),), "float64"),  # error sums of its test windows
 }
 REPLIES: Final[Mapping[str, Mapping[str, ReplyField]]] = {
     "enrol": {
-        "vehicle": ValueField(str, "its name, which keys its random draws"),
-        "enough": ValueField(bool, "whether it has windows to train on and to evaluate with"),
-        "version": ValueField(str, "of fedwatt in the vehicle"),
+        "vehicle": ValueField(str),  # its name, which keys its random draws
+        "enough": ValueField(bool),  # whether it has windows to train on and to evaluate with
+        "version": ValueField(str),  # of fedwatt in the vehicle
     },
     # The four kinds below are sent only under plans without secure aggregation.
     "train": {
-        "windows": ValueField(int, "n_k, the weight of this update"),
-        "delta": ArrayField(("D",), "model", "Δ_k, the update"),
+        "windows": ValueField(int),  # n_k, the weight of this update
+        "delta": ArrayField(("D",), "model"),  # Δ_k, the update
     },
-    "evaluate": {
-        "validation": ArrayField((len(SUMS),), "float64", "error sums of its validation windows"),
-        "test": ArrayField((len(SUMS),), "float64", "error sums of its test windows"),
-    },
-    "final": _STRATA,
-    "personalise": _STRATA,
-    # Maps come from the server; the vehicle confirms what it has.
-    "elevation-map": {"map": ValueField(str, "digest of the map received")},
-    "driving-map": {"map": ValueField(str, "digest of the map received")},
+    "evaluate": _TEST
+    | {"validation": ArrayField((len(SUMS),), "float64")},  # the same of validation windows
+    "final": _TEST,
+    "personalise": _TEST,
+    # Maps come from the server; the vehicle confirms what it has, by its digest.
+    "elevation-map": {"map": ValueField(str)},
+    "driving-map": {"map": ValueField(str)},
     # Secure aggregation.
     "sum-keys": _SUM
     | {
-        "mask_key": ValueField(bytes, "a public key for masks of pairs of vehicles"),
-        "cipher_key": ValueField(bytes, "a public key for messages between vehicles"),
-        "public": ValueField(bytes, "the public key of its certificate"),
-        "voucher": ValueField(bytes, "its certificate", longest=LARGEST_CERTIFICATE),
-        "signature": ValueField(bytes, "its signature of the two keys"),
+        "mask_key": ValueField(bytes),  # a public key for masks of pairs of vehicles
+        "cipher_key": ValueField(bytes),  # a public key for messages between vehicles
+        "public": ValueField(bytes),  # the public key of its certificate
+        "voucher": ValueField(bytes, longest=LARGEST_CERTIFICATE),  # its certificate
+        "signature": ValueField(bytes),  # its signature of the two keys
     },
     "sum-shares": _SUM
     | {
-        "ciphertexts": ValueField(list, "sealed shares for its neighbours", most=MOST_VEHICLES),
-        "commitment": ValueField(bytes, "digest of a random seed"),
+        "ciphertexts": ValueField(list, most=MOST_VEHICLES),  # sealed shares for its neighbours
+        "commitment": ValueField(bytes),  # digest of a random seed
     },
-    VECTOR: _SUM
-    | {"words": ValueField(bytes, "its contribution under masks", longest=LARGEST_VECTOR)},
-    "sum-agree": _SUM | {"signature": ValueField(bytes, "of who is in the sum and who survived")},
-    "sum-reveal": _SUM
-    | {"shares": ValueField(list, "one share of each neighbour's secret", most=MOST_VEHICLES)},
+    VECTOR: _SUM | {"words": ValueField(bytes, longest=LARGEST_VECTOR)},  # its masked contribution
+    "sum-agree": _SUM | {"signature": ValueField(bytes)},  # of who is in the sum and who survived
+    # One share of a secret of each neighbour.
+    "sum-reveal": _SUM | {"shares": ValueField(list, most=MOST_VEHICLES)},
 }
 """All that leaves a vehicle, by request."""
 
-WINDOWS: Final[Mapping[str, ReplyField]] = {
-    "windows": ArrayField((3,), "int64", "n_k: training, validation and test windows")
-}
-"""Enrolment under a plan without secure aggregation also tells these."""
+WINDOWS: Final[Mapping[str, ReplyField]] = {"windows": ArrayField((3,), "int64")}
+"""Enrolment under a plan without secure aggregation also tells n_k of each split."""
 
 
 class VehicleFailed(DataError):
@@ -194,8 +185,7 @@ class ReplyForm:
             if isinstance(declared, ValueField):
                 total += declared.most * (declared.longest + 16) + 64
             else:
-                lengths = [n if isinstance(n, int) else MOST_STRATA for n in declared.shape]
-                total += prod(lengths) * 8 + 64
+                total += prod(n for n in declared.shape if isinstance(n, int)) * 8 + 64
         return total
 
 
@@ -206,20 +196,17 @@ def enrolment_form(*, hidden: bool) -> ReplyForm:
 
 def vector_form(size: int) -> ReplyForm:
     """Return the form of a contribution of so many bytes."""
-    return ReplyForm(VECTOR, {"words": ValueField(bytes, "its contribution", longest=size)})
+    return ReplyForm(VECTOR, {"words": ValueField(bytes, longest=size)})
 
 
 def training_form(method: Method, model: Model, precision: str) -> ReplyForm:
     """Return the form of an update of a method."""
     adapted = method.adapted(model)
-    why = f"upload for {type(method.server).__name__}"
     fields: dict[str, ReplyField] = {
-        name: ArrayField(tuple(row.shape), _dtype(row, precision), why)
+        name: ArrayField(tuple(row.shape), _dtype(row, precision))
         for name, row in method.uploads(adapted).items()
     }
-    return ReplyForm(
-        "train", fields | {"delta": ArrayField((adapted.layout.size,), precision, "Δ_k")}
-    )
+    return ReplyForm("train", fields | {"delta": ArrayField((adapted.layout.size,), precision)})
 
 
 def _dtype(template: Tensor, precision: str) -> str:
@@ -293,12 +280,8 @@ def _refuse_undeclared(form: ReplyForm, content: Content) -> None:
 def _fits(value: Any, declared: ReplyField) -> bool:
     """Tell whether a value has the declared type and no more than the declared size."""
     if isinstance(declared, ArrayField):
-        if not isinstance(value, np.ndarray) or len(value.shape) != len(declared.shape):
-            return False
-        lengths = zip(value.shape, declared.shape, strict=True)
-        return str(value.dtype) == declared.dtype and all(
-            length <= MOST_STRATA if most == "*" else length == most for length, most in lengths
-        )
+        is_array = isinstance(value, np.ndarray)
+        return is_array and (value.shape, str(value.dtype)) == (declared.shape, declared.dtype)
     if type(value) is not declared.kind:
         return False
     texts = value if isinstance(value, list) else [value]

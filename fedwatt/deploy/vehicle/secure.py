@@ -9,11 +9,10 @@ different masks, which do not cancel.
 
 import json
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Final, TypeVar, get_args
+from typing import TypeVar, get_args
 
 from fedwatt.deploy.vehicle.answers import OF_VEHICLE, Slot, request_digest
 from fedwatt.deploy.vehicle.messages import SECURE
@@ -22,7 +21,7 @@ from fedwatt.errors import DataError
 from fedwatt.files import write_text
 from fedwatt.metrics.sums import Words
 from fedwatt.privacy.secure import vehicle as protocol
-from fedwatt.privacy.secure.identity import Identity, Trust
+from fedwatt.privacy.secure.keys import Identity, Trust
 from fedwatt.privacy.secure.messages import (
     Agreements,
     Inbox,
@@ -35,9 +34,6 @@ from fedwatt.privacy.secure.messages import (
 from fedwatt.privacy.secure_settings import SecureTerms
 
 log = logging.getLogger("fedwatt.deploy")
-
-LOST_SECONDS: Final = 60
-"""How far back a number may lie where the last one was lost: clocks differ."""
 
 Message = TypeVar("Message")
 Stage = protocol.Advertised | protocol.Shared | protocol.Sent
@@ -69,7 +65,9 @@ class Purpose:
         try:
             plan, *slot, request = json.loads(text)
             purpose = cls(plan, Slot(*slot), request)
-            if purpose.text == text and type(purpose.slot.round) is int:
+            names = [purpose.plan, purpose.slot.kind, purpose.slot.method, purpose.request]
+            plain = type(purpose.slot.round) is int and all(type(name) is str for name in names)
+            if purpose.text == text and plain:
                 return purpose
         except (ValueError, TypeError, RecursionError):
             pass
@@ -169,6 +167,4 @@ class SecureAggregation:
         except FileNotFoundError:
             return -1
         except (OSError, ValueError, TypeError, KeyError) as error:
-            # Numbers are the server's time in µs, so the lost one is below the present one.
-            log.warning("%s is damaged (%s); this vehicle begins it anew", self._path, error)
-            return time.time_ns() // 1000 - LOST_SECONDS * 1_000_000
+            raise DataError(f"{self._path} is damaged: {error}. Delete it.") from error

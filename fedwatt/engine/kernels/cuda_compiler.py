@@ -26,7 +26,7 @@ class Launch(Protocol):
     def __call__(
         self, blocks: tuple[int, int], threads: int, *arguments: Tensor | int | None
     ) -> None:
-        """Queue it behind what the GPU was told before."""
+        """Queue the kernel on the current stream."""
 
 
 class CudaFunction:
@@ -49,7 +49,7 @@ class CudaFunction:
     def __call__(
         self, blocks: tuple[int, int], threads: int, *arguments: Tensor | int | None
     ) -> None:
-        """See `Launch`."""
+        """Launch the kernel (see `Launch`)."""
         values = [as_c(argument) for argument in arguments]
         places = (ctypes.c_void_p * len(values))(
             *(ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values)
@@ -104,7 +104,7 @@ def _nvrtc() -> ctypes.CDLL | None:
 
 
 def machine_code(compiler: ctypes.CDLL, source: str, architecture: str) -> bytes:
-    """`source` compiled by NVRTC; RuntimeError with the compiler's words if it does not take it."""
+    """Compile `source` with NVRTC; raise RuntimeError with the compiler's message if that fails."""
     program = ctypes.c_void_p()
     size = ctypes.c_size_t()
     compiler.nvrtcCreateProgram(

@@ -45,21 +45,21 @@ def traced_points(
 
     Untraceable where the step cannot be told as points alone.
     """
-    asked = 0
+    taken = 0
 
     def explore(of: Mapping[str, Tensor], stop: int) -> Tensor:
         """Return the result of the rules, or the point of their gradient number `stop`."""
-        nonlocal asked
-        asked = 0
+        nonlocal taken
+        taken = 0
 
         def gradient(point: Tensor) -> Tensor:
-            nonlocal asked
-            if asked == stop:
+            nonlocal taken
+            if taken == stop:
                 raise _Reached(point)
-            if asked == MOST:
+            if taken == MOST:
                 raise Untraceable(f"it takes more than {MOST} gradients a step")
-            asked += 1
-            return of[FOUND[asked - 1]]
+            taken += 1
+            return of[FOUND[taken - 1]]
 
         def value(point: Tensor) -> Tensor:
             raise Untraceable("it asks for the loss itself")
@@ -71,7 +71,7 @@ def traced_points(
             return here.point
 
     complete = statements(lambda of: explore(of, MOST + 1), inputs, sums=True)
-    count = asked
+    count = taken
     if count == 0 or complete.result != FOUND[count - 1]:
         raise Untraceable("it does not return the last gradient that it asked for")
     return tuple(
@@ -92,7 +92,7 @@ def vectors(points: Sequence[Statements]) -> int:
 def points_as_c(
     points: Sequence[Statements], declared: Sequence[str], entries: Sequence[str]
 ) -> str:
-    """`points`, a table of functions, NULL where a gradient is taken at the weights themselves.
+    """Return the C table `points` of functions, NULL where the gradient is taken at the weights.
 
     `given` are the statements of a row's numbers, `entries` those of tensors with an entry for each
     weight.

@@ -127,7 +127,7 @@ def _mixes(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> bool:
 
 
 def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
-    """C of the first step of a round, which has no previous weights, and of all later ones.
+    """Return the C of a round's first step, which has no previous weights, and of later steps.
 
     The `plans` are samples of what the rules are given, for ROWS models of COLUMNS weights.
     """
@@ -247,7 +247,7 @@ class FusedStep:
         self.pointers = pointers(tensors)
 
     def part(self, rows: slice) -> "FusedStep":
-        """For some of the vehicles."""
+        """Run the step for one part of the vehicles."""
         tensors = [tensor[rows] for tensor in self.tensors]
         return FusedStep(self.functions, self.anchor[rows], self.numbers[rows], tensors)
 

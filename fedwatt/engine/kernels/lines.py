@@ -29,7 +29,7 @@ BLOCK: Final = {"cpu": 2**19, "cuda": 2**26}
 def followed(
     layout: Layout, weights: Tensor, lines: Tensor, offsets: Tensor, windows: Tensor
 ) -> Tensor:
-    """Predictions [M, J, batch] at `weights` [D] + s·`lines` [M, D] for `offsets` s [J].
+    """Return the predictions [M, J, batch] at `weights` [D] + s·`lines` [M, D] for `offsets` s [J].
 
     `layout` is an MLP's: matrix [in, out] and bias [out] of each layer; `windows` are flat
     [batch, inputs].
@@ -73,7 +73,7 @@ def by_compiler(
     offsets: Tensor,
     windows: Tensor,
 ) -> Tensor:
-    """`followed`, by lines.c."""
+    """Compute `followed` in lines.c."""
     widths = widths_of(layout)
     sizes = [(inputs + 1) * units for inputs, units in pairwise(widths)]
     width = torch.tensor(widths)
@@ -101,7 +101,7 @@ def by_compiler(
 def by_torch(
     layout: Layout, weights: Tensor, lines: Tensor, offsets: Tensor, windows: Tensor
 ) -> Tensor:
-    """`followed`, by torch."""
+    """Compute `followed` in torch."""
     here = layout.split(weights)
     directions = layout.split(lines)
     first, *later_layers = (
@@ -140,7 +140,7 @@ def _bent(
     row: Tensor,
     powers: Tensor,
 ) -> Tensor:
-    """Predictions [N, J] for N pairs of a line and a window (its row) in which units switch.
+    """Return the predictions [N, J] for N pairs of a line and a window in which units switch.
 
     A unit z of the first layer counts as on·z in the polynomial of the second. What is missing,
     c = relu(z) - on·z, is 0 for all but those few that switch, and enters by their rows of W + s·D
@@ -173,18 +173,19 @@ def _bent(
 
 
 def _powers(offsets: Tensor, count: int) -> Tensor:
-    """1, s, s², ... [J, count]."""
+    """Return the powers 1, s, s², ... [J, count]."""
     return torch.stack([offsets**i for i in range(count)], dim=-1)
 
 
 def _may_switch(terms: Sequence[Tensor], reach: float) -> Tensor:
-    """Units [M, batch, width] of which Σ sⁱ xᵢ, |s| <= `reach`, might change its sign."""
+    """Return a mask [M, batch, width] of units whose Σ sⁱ xᵢ, |s| <= `reach`, might change sign."""
     change = sum(term.abs() * reach ** (i + 1) for i, term in enumerate(terms[1:]))
     return terms[0].abs() < change
 
 
 def _affine_terms(here: Parts, directions: Parts, layer: str, terms: list[Tensor]) -> list[Tensor]:
-    """Coefficients of the powers of s in (Σ sⁱ xᵢ)(W + s·D) + b + s·d, each [M, batch, out].
+    """Return the coefficients of the powers of s in (Σ sⁱ xᵢ)(W + s·D) + b + s·d, each [M, batch,
+    out].
 
     W and b are in `here`, D and d of M lines in `there`. What is the same for all lines has an M
     of 1: x₀ always, and all that comes of it and W.

@@ -25,7 +25,9 @@ class MLPKernel(Kernel):
     def fill(
         self, model: MLP, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss
     ) -> Fill:
-        """With δ_i the error of layer i: ∂W_i = x_iᵀ δ_i, ∂b_i = Σ δ_i, δ_{i-1} = δ_i W_iᵀ."""
+        """Fill the gradient: ∂W_i = x_iᵀ δ_i, ∂b_i = Σ δ_i, δ_{i-1} = δ_i W_iᵀ with δ_i the error
+        of layer i.
+        """
         here = model.layout.split(weights)
         gradients = model.layout.split(gradient)
         stack, batch = windows.shape[:2]
@@ -84,11 +86,13 @@ class MLPKernel(Kernel):
     def along(
         self, model: MLP, weights: Tensor, lines: Tensor, offsets: Tensor, windows: Tensor
     ) -> Tensor:
-        """Polynomials in the offset: see `lines`."""
+        """Predict along lines by polynomials in the offset (see `lines`)."""
         return followed(model.layout, weights, lines, offsets, windows.flatten(-2))
 
     def step(self, model: MLP, batch: int, window: int) -> ModelStep:
-        """See mlp.c: lines, two blocks of memory for each hidden layer, and a matrix turned."""
+        """Return the scratch memory of mlp.c: batch rows, two blocks per hidden layer, a transposed
+        matrix.
+        """
         sizes = (len(model.hidden), model.window * model.features, *model.hidden)
         blocks = [2 * batch, *(batch * width for width in model.hidden for _ in range(2))]
         turned = max((a * b for a, b in pairwise(model.hidden)), default=0)
@@ -97,7 +101,7 @@ class MLPKernel(Kernel):
         return ModelStep(SOURCE.read_text(), sizes, work, reads=model.window * model.features)
 
     def step_numbers(self, model: MLP, batch: int) -> int:
-        """Weights, gradient and the gathered windows; the activations are small beside them."""
+        """Count weights, gradient and gathered windows; activations are small beside them."""
         return 2 * model.layout.size + batch * model.window * model.features
 
 
@@ -110,7 +114,7 @@ class ModuleKernel(Kernel):
     def along(
         self, model: ModuleModel, weights: Tensor, lines: Tensor, offsets: Tensor, windows: Tensor
     ) -> Tensor | None:
-        """Polynomials in the offset, as for an MLP: see `lines`."""
+        """Predict along lines by polynomials in the offset, as for an MLP (see `lines`)."""
         stack = model.relu_stack(*windows.shape[-2:])
         if stack is None:
             return None

@@ -140,7 +140,7 @@ class GpuRound:
     scratch: int  # floats of a vehicle
 
     def __call__(self, job: Job) -> Tensor:
-        """Δ_k [P, D]."""
+        """Return Δ_k [P, D]."""
         anchor = job.anchor.contiguous()
         batches = job.batches
         starts, labels, shares = (values.contiguous() for values in batches.tensors)
@@ -203,7 +203,7 @@ def _compiled(
 
 
 def warps_for(step: CStep) -> int:
-    """Sixteen keep the tensor cores busiest; rules that read much need the registers of eight."""
+    """Return the warps of a block: 16, or 8 for rules that need more registers."""
     return 16 if len(columns(step)) <= 1 else 8
 
 
@@ -251,12 +251,12 @@ class KernelSizes:
         return vehicle_numbers + units1 + units2 + 1 + windows
 
     def scratch(self, step: CStep) -> int:
-        """Floats of a vehicle's scratch in mlp.cu."""
+        """Return the number of floats of a vehicle's scratch in mlp.cu."""
         weights = self.units1 * (1 + self.units2) + 2 * self.units2 + 1
         return len(columns(step)) * _up(128 * self.warps * self._tiles + weights, 4)
 
     def source(self, step: CStep, slope: str, products: int) -> str:
-        """mlp.cu for these sizes and rules."""
+        """Return mlp.cu with these sizes and rules filled in."""
         tensors = [_name(*source) for source in step.tensors]
         defined = {
             "INPUTS": self.inputs,

@@ -48,7 +48,9 @@ class RecurrentKernel(Kernel):
         )
 
     def step(self, model: GRU | LSTM, batch: int, window: int) -> ModelStep:
-        """See recurrent.c: z_t and the gates of all seconds, and a few single blocks."""
+        """Return the scratch memory of recurrent.c: z_t, the gates of all seconds, a few single
+        blocks.
+        """
         size = model.hidden * batch
         rows = model.hidden + model.features + 1
         seconds = (window + 1) * rows * batch + window * BLOCKS_KEPT[type(model)] * size

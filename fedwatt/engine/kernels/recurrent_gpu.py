@@ -53,7 +53,7 @@ class CellShape:
         return (self.features + self.hidden + 2) * GATES[self.kind] * self.hidden
 
     def source(self, dtype: torch.dtype) -> str:
-        """recurrent.cu for this cell."""
+        """Return recurrent.cu with this cell filled in."""
         sizes = {
             "HIDDEN": self.hidden,
             "FEATURES": self.features,
@@ -74,7 +74,7 @@ class WholeWindow:
     def forward(
         self, weights: Tensor, windows: Tensor, *, keep: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """State [P, batch, hidden] after `windows` [P, batch, seconds, features].
+        """Return the state [P, batch, hidden] after `windows` [P, batch, seconds, features].
 
         And what `backward` needs of every second, if it is to be kept.
         """
@@ -86,7 +86,9 @@ class WholeWindow:
         return last, stored
 
     def backward(self, weights: Tensor, windows: Tensor, stored: Tensor, slope: Tensor) -> Tensor:
-        """Gradient [P, tiles, cell.size] of each tile, from the last state's [P, batch, hidden]."""
+        """Return the gradient [P, tiles, cell.size] of each tile, from the last state's [P, batch,
+        hidden].
+        """
         gradient = windows.new_empty((*stored.shape[:2], self.cell.size))
         self._run("backward", weights, windows, stored, slope.contiguous(), gradient)
         return gradient
@@ -131,7 +133,7 @@ class WholeWindow:
         torch.sum(tiles, dim=1, out=gradient[:, : self.cell.size])
 
     def last_state(self, weights: Tensor, windows: Tensor) -> Tensor:
-        """State [..., batch, hidden] after `windows` [..., batch, seconds, features].
+        """Return the state [..., batch, hidden] after `windows` [..., batch, seconds, features].
 
         `weights` [..., cell.size]; autograd can follow it back to them.
         """

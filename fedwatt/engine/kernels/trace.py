@@ -109,7 +109,7 @@ def _sum(term: Term, args: Sequence[Any], kwargs: Mapping[str, Any], sign: str) 
 
 
 def _clamp(term: Term, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Between two bounds, either of which may be missing; NaN stays."""
+    """Emit a clamp to two bounds, either of which may be missing; NaN stays."""
     low, high = (*args[1:], None, None)[:2]
     low, high = kwargs.get("min", low), kwargs.get("max", high)
     operand = term(args[0])
@@ -140,7 +140,7 @@ OTHERS: Final[dict[str, Callable[[Term, Sequence[Any], Mapping[str, Any]], str]]
 def statements(
     function: Callable[..., Tensor], inputs: Mapping[str, Tensor], *, sums: bool = False
 ) -> Statements:
-    """C for `function(inputs)`; inputs are named in C as in `inputs`, of two rows each.
+    """Return C for `function(inputs)`, with the names of `inputs`, which have two rows each.
 
     With `sums`, those over all weights become numbers, by loops in which "$loads" stands for the
     reading of inputs.
@@ -200,7 +200,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: skipping it would import all of torch's compiler, which takes seconds."""
+        """Return False: True would import torch's compiler, which takes seconds."""
         return False
 
     def __torch_dispatch__(
@@ -278,7 +278,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         raise Untraceable(f"torch's '{name}' is not one of the operations that are known in C")
 
     def _power(self, x: str, y: str) -> str:
-        """e^(y log x) for a weight x and a number y, which fixes what it is at 0 and infinity."""
+        """Emit x**y as e^(y log x) for a weight x and a number y, with the limits at 0 and
+        infinity.
+        """
         condition = f"fabs({y}) < 0.98"
         quicker = f"small_log_power({x},"
         if x in self.positive:

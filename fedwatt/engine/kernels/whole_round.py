@@ -90,7 +90,7 @@ class WholeRound:
         """Δ_k [P, D] of the vehicles that have been trained."""
 
     def __call__(self, row: int, steps: int) -> tuple[Tensor, float]:
-        """(Δ_k [D] after `steps` of the vehicle in `row`, seconds of the steps themselves)."""
+        """Return (Δ_k [D] after `steps` of the vehicle in `row`, seconds of the steps alone)."""
         order = self.batches.draws[row].order()
         delta = self.deltas[row]
         base = int(self.batches.pool.train.offsets[self.batches.vehicles[row]])
@@ -125,7 +125,7 @@ def whole_round(job: Job) -> WholeRound | None:
 
 @cache
 def c_slope(loss: Loss) -> str | None:
-    """`loss_slope` in C, traced from the loss; None, with a warning, where it cannot be."""
+    """Return `loss_slope` in C, traced from the loss; None, with a warning, where tracing fails."""
     inputs = {name: torch.rand(ROWS, COLUMNS) for name in ("prediction", "label")}
     try:
         slope = statements(lambda of: loss.slope(of["prediction"], of["label"]), inputs)

@@ -84,25 +84,27 @@ class Gains(LocalRule):
 
     begin_timed_as: ClassVar[str] = "probe"
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """Return F⁰ and F¹; both 0 before the first round, which is no gain."""
         return {"gain_from": ZERO, "gain_to": ZERO}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return q_k of the last round, and F_k(w_t), at which this one begins; both [P]."""
         now = self.losses(start.origin, start)
-        ratio = transfer_ratio(memory["gain_from"], memory["gain_to"], now)
-        return memory, {"transfer": ratio, "gain_from": now}
+        ratio = transfer_ratio(client_state["gain_from"], client_state["gain_to"], now)
+        return client_state, {"transfer": ratio, "gain_from": now}
 
     def losses(self, weights: Tensor, start: Start) -> Tensor:
         """Return F_k [P] of `weights` [P, D]."""
         return mean_losses(start, weights, self.transfer_batch, "transfer batch")
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
         """Keep the losses before and after this round's steps."""
         with torch.no_grad():
             after = self.losses(start.origin + deltas, start)
-        return memory | {"gain_from": plan["gain_from"], "gain_to": after}, {}
+        return client_state | {"gain_from": plan["gain_from"], "gain_to": after}, {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,18 +134,18 @@ class TransferProximal(PlannedPull, Gains):
         check(self, "pull_min", self.pull_min <= self.pull_start, f"in (0, {start}]")
         check(self, "pull_max", self.pull_max >= self.pull_start, f"at least {start}")
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """Return the last round's losses, and the loop's state."""
-        return super().memory(model) | {f"loop_{n}": v for n, v in self.loop_state().items()}
+        return super().client_state(model) | {f"loop_{n}": v for n, v in self.loop_state().items()}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return q_k and the pulls μ_k [P] that follow from it."""
-        memory, plan = super().begin(memory, start)
+        client_state, plan = super().begin(client_state, start)
         highest = min(self.pull_max, SAFE / start.learning_rate)
-        state = {name: memory[f"loop_{name}"] for name in NAMES}
+        state = {name: client_state[f"loop_{name}"] for name in NAMES}
         state = self.updated(state, plan["transfer"], plan["gain_from"], highest)
         plan |= {"pull": self.pull(state), "loop": self.condition(state)}
-        return memory | {f"loop_{name}": value for name, value in state.items()}, plan
+        return client_state | {f"loop_{name}": value for name, value in state.items()}, plan
 
     def loop_state(self) -> Rows:
         """Return a loop's state before the first update, without an axis of vehicles."""

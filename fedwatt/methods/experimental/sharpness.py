@@ -118,32 +118,34 @@ class SharpnessProximal(Probing):
     last_probe: ClassVar[str] = "sharpness_in"
     records: ClassVar[tuple[Column, ...]] = (SHARPNESS, PROBE_LOSS, PULL, PROBED)
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """Return m, c, the loss and the round of the last probe; -1: never."""
         state = {"sharpness_sum": ZERO, "sharpness_weight": ZERO, "probe_loss": ZERO}
         return {**state, "sharpness_in": torch.tensor(-1)}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
-        return self.probed(memory, start, self.due(memory, start))
+        return self.probed(client_state, start, self.due(client_state, start))
 
-    def probed(self, memory: Rows, start: Start, due: Tensor) -> tuple[Rows, Rows]:
+    def probed(self, client_state: Rows, start: Start, due: Tensor) -> tuple[Rows, Rows]:
         """Probe the vehicles that are `due` [P]; return (client state, plan)."""
-        next_state = {name: values.clone() for name, values in memory.items()}
+        next_state = {name: values.clone() for name, values in client_state.items()}
         rows = due.nonzero().flatten().tolist()
         probed = measured(start, rows, self._slicing(start)) if rows else start.anchor.new_empty(0)
         # Read once what decides: every read waits for a GPU.
         finite = probed.isfinite().tolist()
-        rounds = memory["sharpness_in"].tolist()
+        rounds = client_state["sharpness_in"].tolist()
         for row, (statistic, loss), is_finite in zip(rows, probed, finite, strict=True):
             if not is_finite[0]:
                 continue  # the old index stays where the loss is not finite
             age = start.round - rounds[row] if rounds[row] >= 0 else 1
             left = self.keep**age
             next_state["sharpness_sum"][row] = (
-                left * memory["sharpness_sum"][row] + (1 - left) * statistic
+                left * client_state["sharpness_sum"][row] + (1 - left) * statistic
             )
-            next_state["sharpness_weight"][row] = left * memory["sharpness_weight"][row] + 1 - left
+            next_state["sharpness_weight"][row] = (
+                left * client_state["sharpness_weight"][row] + 1 - left
+            )
             next_state["probe_loss"][row] = loss
             next_state["sharpness_in"][row] = start.round
         weight = next_state["sharpness_weight"]
@@ -235,10 +237,10 @@ class TriggeredSharpness(SharpnessProximal):
     def _trigger(self) -> Trigger:
         return Trigger(oldest=self.probe_every)
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """Return the index's state, the trigger's, and the last drift."""
         trigger_state = {f"trigger_{name}": value for name, value in self._trigger.state().items()}
-        return super().memory(model) | trigger_state | {"last_drift": ZERO}
+        return super().client_state(model) | trigger_state | {"last_drift": ZERO}
 
     def server_half(self) -> type[object] | None:
         """Return the server that sends L_t and the typical drift."""
@@ -248,25 +250,27 @@ class TriggeredSharpness(SharpnessProximal):
         """Return d_k, of which the server takes the median."""
         return {"drift_rate": ZERO}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles whose signs call for it and set the strengths μ_k [P]."""
-        drift = memory["last_drift"]
+        drift = client_state["last_drift"]
         typical = start.broadcast["typical_drift"].flatten()
         odd = torch.where(typical > 0, drift / typical, 0.0)
-        state = {name: memory[f"trigger_{name}"] for name in self._trigger.state()}
+        state = {name: client_state[f"trigger_{name}"] for name in self._trigger.state()}
         signs = (drift, start.broadcast["path"].flatten(), odd)
-        last = memory[self.last_probe]
+        last = client_state[self.last_probe]
         state, reason = self._trigger.decided(state, last, start.round, signs)
-        next_state, plan = self.probed(memory, start, reason > 0)
+        next_state, plan = self.probed(client_state, start, reason > 0)
         next_state |= {f"trigger_{name}": value for name, value in state.items()}
         return next_state, plan | {"probe_reason": reason.double()}
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
         """Keep and upload the drift of this round."""
         assert start.accumulation is not None
         length = torch.linalg.vector_norm(deltas, dim=-1, dtype=torch.float64)
         drift = length / (start.learning_rate * start.accumulation)
-        return memory | {"last_drift": drift}, {"drift_rate": drift}
+        return client_state | {"last_drift": drift}, {"drift_rate": drift}
 
 
 @dataclass(frozen=True, kw_only=True)

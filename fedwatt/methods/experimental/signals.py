@@ -5,7 +5,7 @@ update counted.
 
 transfer      q_k, the share of its last gain that it got back from the fleet (`closed_loop.py`)
 alignment     cos(Δ_k, w_t - w_s): whether the fleet moved as the vehicle moved in its last round s;
-              below 0 the vehicle works against the fleet: other roads, wrong labels, a flipped sign
+              below 0 the vehicle moves against the fleet: other roads, wrong labels, a flipped sign
 turns_against number of consecutive rounds of the vehicle with an alignment below -0.3
 efficiency    ‖Δ_k‖/Σ_h η ‖u_h‖ of its last round: near 1 its steps went straight ahead, near 1/√H
               they were a random walk
@@ -24,9 +24,9 @@ a round without them (agreement, lengths) is recorded for every method (`metrics
 
 `@screened` averages without updates that are out of line: whose length per step is more than
 `screen_z` robust standard deviations above the others' (scaled or diverging updates, a broken
-sensor), or whose vehicle has worked against the fleet in `screen_turns` consecutive rounds, where
+sensor), or whose vehicle has moved against the fleet in `screen_turns` consecutive rounds, where
 vehicles upload that (`+signals` with `tell_turns`: flipped signs, wrong labels). It is no defence
-against somebody who knows it: an update just below the threshold passes.
+against an attacker who knows it: an update just below the threshold passes.
 """
 
 from dataclasses import dataclass
@@ -48,23 +48,23 @@ from fedwatt.tables import Column
 KEEP: Final = 0.8
 """β of the two parts of the noise scale."""
 ALIGNMENT: Final = Column(
-    "alignment", float, "cosine of its last Δ_k and the fleet's way since then"
+    "alignment", float, "cosine of its last Δ_k and the global model's displacement since"
 )
 TURNS_AGAINST: Final = Column(
-    "turns_against", float, f"turns running in which alignment was below {AGAINST:g}"
+    "turns_against", float, f"consecutive rounds of the vehicle with an alignment below {AGAINST:g}"
 )
 EFFICIENCY: Final = Column(
-    "efficiency", float, "‖Δ_k‖ over the length of its path in its last turn: 1 is straight"
+    "efficiency", float, "‖Δ_k‖ over the length of its path in its last round: 1 is straight"
 )
 NOISE_SCALE: Final = Column("noise_scale", float, "B_noise, windows at which noise equals signal")
 
 
 def noise_parts(small: Tensor, large: Tensor, b: int, n: int) -> tuple[Tensor, Tensor]:
-    """(S, G²) of mean ‖g_b‖² and ‖g_n‖².
+    """Return (S, G²) of mean ‖g_b‖² and ‖g_n‖².
 
     >>> sample = torch.tensor([1.0, 2.0, 3.0, 6.0])  # gradients of four windows
-    >>> found = noise_parts((sample**2).mean(), sample.mean() ** 2, 1, 4)
-    >>> [round(part.item(), 6) for part in found]  # the sample variance; 3² less a quarter of it
+    >>> parts = noise_parts((sample**2).mean(), sample.mean() ** 2, 1, 4)
+    >>> [round(part.item(), 6) for part in parts]  # the sample variance; 3² less a quarter of it
     [4.666667, 7.833333]
     """
     return (small - large) / (1 / b - 1 / n), (n * large - b * small) / (n - b)
@@ -72,13 +72,13 @@ def noise_parts(small: Tensor, large: Tensor, b: int, n: int) -> tuple[Tensor, T
 
 @dataclass(frozen=True, kw_only=True)
 class Signals(Gains):
-    """Records transfer ratio, alignment and noise scale of every vehicle and turn."""
+    """A local rule that records transfer ratio, alignment, efficiency and noise scale."""
 
     signal_batch: int = 128
-    """n; a vehicle with fewer windows uses those it has, in equal parts."""
+    """n; a vehicle with fewer windows uses all of them, in equal parts."""
     signal_parts: int = number(8, "[2, inf]", ": one has no spread")
     tell_turns: bool = False
-    """Whether vehicles tell the server `turns_against`, which "@screened" goes by."""
+    """Whether vehicles upload `turns_against`, which "@screened" uses."""
 
     measures_path: ClassVar[bool] = True
     records: ClassVar[tuple[Column, ...]] = (
@@ -91,29 +91,29 @@ class Signals(Gains):
         check(self, "signal_batch", enough, f"at least signal_parts={self.signal_parts}")
 
     def conflict(self, other: LocalRule) -> str:
-        """Both would remember the last turn."""
+        """Refuse another rule that records the transfer ratio."""
         if not isinstance(other, Gains):
             return ""
         return f"{type(other).__name__} records the transfer ratio already; leave out Signals."
 
-    def memory(self, model: Model) -> Rows:
-        """Losses, model and displacement of the last turn, and the means of S and G²."""
+    def client_state(self, model: Model) -> Rows:
+        """Return losses, model and displacement of the last round, and the means of S and G²."""
         still = torch.zeros(model.layout.size)
         noise = {"noise_variance": ZERO, "noise_square": ZERO, "noise_weight": ZERO}
         turn = {"last_anchor": still, "last_move": still, "last_efficiency": ZERO}
-        return super().memory(model) | noise | turn | {"turns_against": ZERO}
+        return super().client_state(model) | noise | turn | {"turns_against": ZERO}
 
     def uploads(self, model: Model) -> Rows:
-        """Return the count of updates against the fleet's direction, if it is uploaded."""
+        """Declare `turns_against`, if it is uploaded."""
         return {"opposed": ZERO} if self.tell_turns else {}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Return the result of the last participation and the noise of this one's gradient."""
-        memory, plan = super().begin(memory, start)
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Plan the signals of the last round, and the noise scale of this one."""
+        client_state, plan = super().begin(client_state, start)
         now = plan["gain_from"]
-        alignment = _cosine(memory["last_move"], start.anchor - memory["last_anchor"])
-        straight = memory["last_efficiency"]  # 0: not known yet
-        against = torch.where(alignment < AGAINST, memory["turns_against"] + 1, 0.0)
+        alignment = _cosine(client_state["last_move"], start.anchor - client_state["last_anchor"])
+        straight = client_state["last_efficiency"]  # 0: not known yet
+        against = torch.where(alignment < AGAINST, client_state["turns_against"] + 1, 0.0)
         plan |= {
             "alignment": alignment,
             "turns_against": against,
@@ -124,17 +124,17 @@ class Signals(Gains):
         values = torch.stack([now.new_zeros(2) if part is None else part for part in parts])
         next_state = {"turns_against": against}
         for place, name in enumerate(("noise_variance", "noise_square")):
-            mean = KEEP * memory[name] + (1 - KEEP) * values[:, place]
-            next_state[name] = torch.where(has_part, mean, memory[name])
-        weight = KEEP * memory["noise_weight"] + 1 - KEEP
-        next_state["noise_weight"] = torch.where(has_part, weight, memory["noise_weight"])
+            mean = KEEP * client_state[name] + (1 - KEEP) * values[:, place]
+            next_state[name] = torch.where(has_part, mean, client_state[name])
+        weight = KEEP * client_state["noise_weight"] + 1 - KEEP
+        next_state["noise_weight"] = torch.where(has_part, weight, client_state["noise_weight"])
         square = next_state["noise_square"]
         scale = torch.where(square > 0, next_state["noise_variance"] / square, torch.inf)
         plan["noise_scale"] = torch.where(next_state["noise_weight"] > 0, scale, torch.nan)
-        return memory | next_state, plan
+        return client_state | next_state, plan
 
     def _noise(self, start: Start, row: int) -> Tensor | None:
-        """(S, G²) [2] of a vehicle at w_t; None where it has too few windows for the parts."""
+        """Return (S, G²) [2] of a vehicle at w_t; None with too few windows for the parts."""
         batch = start.fixed_batch(row, self.signal_batch, "signal batch")
         parts = self.signal_parts
         b = len(batch.labels) // self.signal_parts
@@ -149,18 +149,22 @@ class Signals(Gains):
         large = gradients.mean(dim=0).square().sum()
         return torch.stack(noise_parts(small, large, b, parts * b))
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """Remember this turn."""
-        memory, _ = super().finish(memory, plan, start, deltas)
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
+        """Store this round's model, displacement and efficiency."""
+        client_state, _ = super().finish(client_state, plan, start, deltas)
         length = torch.linalg.vector_norm(deltas, dim=-1, dtype=torch.float64)
         assert start.path is not None
         turn = {"last_anchor": start.anchor, "last_move": deltas}
         uploads = {"opposed": plan["turns_against"]} if self.tell_turns else {}
-        return memory | turn | {"last_efficiency": (length / start.path).nan_to_num()}, uploads
+        return client_state | turn | {
+            "last_efficiency": (length / start.path).nan_to_num()
+        }, uploads
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Of rows [P, D], float64; NaN where one of them is 0."""
+    """Return the cosines of rows [P, D], float64; NaN where a row is 0."""
     a, b = a.double(), b.double()
     lengths = torch.linalg.vector_norm(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1)
     cosine: Tensor = (a * b).sum(dim=-1) / lengths
@@ -169,15 +173,15 @@ def _cosine(a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Screen(Defence):
-    """Averages the replies that no signal speaks against."""
+    """A defence that drops updates that are too long or against the fleet's direction."""
 
     screen_z: float = number(TOO_LONG, "(0, inf)", fixed="what counts as out of line")
-    """Robust standard deviations above the median at which a reply is too long."""
+    """Robust standard deviations above the median at which an update is too long."""
     screen_turns: int = number(TURNS, "[1, inf]", "turn")
-    """Turns running against the fleet after which a vehicle's reply is left out."""
+    """Consecutive rounds against the fleet after which a vehicle's update is left out."""
 
     def screen(self, replies: Replies) -> Replies:
-        """Return the replies in line; all of them where none would be left."""
+        """Return the updates that pass; all of them if none would."""
         lengths = torch.linalg.vector_norm(replies.deltas, dim=-1, dtype=torch.float64).cpu()
         if replies.steps is not None:
             lengths = lengths / replies.steps.cpu()

@@ -14,9 +14,16 @@ import numpy as np
 
 from fedwatt.errors import DataError, RunError
 from fedwatt.metrics.sums import Words, reduced, unpacked, word_type
-from fedwatt.privacy.secure.agreement import KEY_BYTES, SEAL_BYTES, is_public_key, public_key
 from fedwatt.privacy.secure.graph import Graph
-from fedwatt.privacy.secure.masks import commitment, own_mask, pair_mask
+from fedwatt.privacy.secure.keys import (
+    KEY_BYTES,
+    SEAL_BYTES,
+    commitment,
+    is_public_key,
+    own_mask,
+    pair_mask,
+    public_key,
+)
 from fedwatt.privacy.secure.messages import (
     Advert,
     Agreed,
@@ -170,14 +177,6 @@ class Adding:
         survivors = Survivors(exchange=terms.digest, arrived=arrived)
         summed = Summed(routed=self.routed, survivors=good, words=self.words)
         return summed, survivors, self.rejected
-
-
-def collect(routed: Routed, masked: Mapping[str, Masked]) -> tuple[Summed, Survivors, Rejected]:
-    """Return the sum of vectors that are all here."""
-    adding = Adding(routed)
-    for name, sent in masked.items():
-        adding.add(name, sent)
-    return adding.collected()
 
 
 def pass_on(summed: Summed, agreed: Mapping[str, Agreed]) -> tuple[dict[str, Agreements], Rejected]:

@@ -24,10 +24,21 @@ import numpy as np
 
 from fedwatt.errors import DataError
 from fedwatt.metrics.sums import Words, packed, reduced, word_type
-from fedwatt.privacy.secure.agreement import KEY_BYTES, agreed_key, framed, public_key, seal, unseal
 from fedwatt.privacy.secure.graph import Graph
-from fedwatt.privacy.secure.identity import Identity, Trust, check_signature
-from fedwatt.privacy.secure.masks import commitment, own_mask, pair_mask
+from fedwatt.privacy.secure.keys import (
+    KEY_BYTES,
+    Identity,
+    Trust,
+    agreed_key,
+    check_signature,
+    commitment,
+    framed,
+    own_mask,
+    pair_mask,
+    public_key,
+    seal,
+    unseal,
+)
 from fedwatt.privacy.secure.messages import (
     Advert,
     Agreed,

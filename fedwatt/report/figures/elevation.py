@@ -11,8 +11,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colorbar import Colorbar
-from matplotlib.colors import BoundaryNorm, LightSource, ListedColormap, LogNorm, Normalize, to_hex
+from matplotlib.colors import LightSource, ListedColormap, Normalize, to_hex
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.interpolate import griddata
@@ -102,58 +101,32 @@ class Relief:
 
 @styled
 def elevation_figure(field: ElevationMap) -> Figure:
-    """Largest region of a field: its hills, its passes, and how many vehicles drove where."""
+    """Draw the relief of the largest region; the HTML page has passes and vehicles as well."""
     relief = relief_of(field)
     extent = relief.extent
-    aspect = np.ptp(extent[2:]) / np.ptp(extent[:2])
-    figure = Figure(figsize=(WIDTH_IN, 3 * (WIDTH_IN * float(aspect) * 0.88 + 0.9)))
-    hills, driven, shared = figure.subplots(3, 1)
-    relief.draw(hills)
+    aspect = float(np.ptp(extent[2:]) / np.ptp(extent[:2]))
+    figure = Figure(figsize=(WIDTH_IN, WIDTH_IN * aspect * 0.88 + 0.9))
+    axes = figure.subplots()
+    relief.draw(axes)
     nodes = f"{len(relief.east_km):,} of {field.nodes:,} nodes"
-    hills.set_title(f"Learned hills: {nodes},\ncontours every {relief.step_m:g} m")
+    axes.set_title(f"Learned elevation: {nodes},\ncontours every {relief.step_m:g} m")
     low = float(np.nanmin(relief.height_m))
     high = float(np.nanmax(relief.height_m))
     land = ListedColormap(colormaps["terrain"](relief.colours(np.linspace(low, high, 256))))
-    _bar(figure, hills, ScalarMappable(Normalize(low, high), land), "m above the region's mean")
-    where = {"x": relief.east_km, "y": relief.north_km, "s": 0.8, "lw": 0}
-    passes = np.maximum(relief.passes, 1)
-    passed = driven.scatter(c=passes, cmap="viridis_r", norm=LogNorm(), **where)
-    driven.set_title("Segments that passed each node")
-    _bar(figure, driven, passed, "segments", "{x:g}")
-    most = len(FEW_MANY)
-    counted = shared.scatter(
-        c=np.clip(relief.vehicles, 1, most),
-        cmap=ListedColormap(list(FEW_MANY)),
-        norm=BoundaryNorm(np.arange(0.5, most + 1), most),
-        **where,
-    )
-    shared.set_title(f"Vehicles that drove each node:\n{hidden_words(relief.vehicles)}")
-    bar = _bar(figure, shared, counted, "vehicles")
-    bar.set_ticks(range(1, most + 1), labels=[*map(str, range(1, most)), f"{most} or more"])
-    for axes in (hills, driven, shared):
-        axes.set(aspect="equal", xlim=extent[:2], ylim=extent[2:])
-        axes.set(xlabel="km east", ylabel="km north")
-        axes.grid(visible=False)
-    return figure
-
-
-def hidden_words(vehicles: NDArray[np.int64]) -> str:
-    """Return a sentence on the places that the usual k hides."""
-    few = int((vehicles < USUAL_K).sum())
-    if not few:
-        return f"all by {vehicles.min()} or more"
-    return f"k = {USUAL_K} hides {few:,} of {len(vehicles):,}"
-
-
-def _bar(
-    figure: Figure, axes: Axes, of: ScalarMappable, label: str, form: str | None = None
-) -> Colorbar:
-    """Return a colour bar under a map."""
     bar = figure.colorbar(
-        of, ax=axes, location="bottom", shrink=0.6, aspect=40, pad=0.02, format=form, label=label
+        ScalarMappable(Normalize(low, high), land),
+        ax=axes,
+        location="bottom",
+        shrink=0.6,
+        aspect=40,
+        pad=0.02,
+        label="m above the region's mean",
     )
     bar.outline.set_visible(False)
-    return bar
+    axes.set(aspect="equal", xlim=extent[:2], ylim=extent[2:])
+    axes.set(xlabel="km east", ylabel="km north")
+    axes.grid(visible=False)
+    return figure
 
 
 def relief_of(field: ElevationMap) -> Relief:
@@ -210,46 +183,22 @@ ORANGE = "#d55e00"
 
 
 @styled
-def baseline_figure(found: TerrainAgreement) -> Figure:
-    """Elevations of all nodes, learned over reference, and errors of grades by distance."""
-    figure = Figure(figsize=(WIDTH_IN, 5.6))
-    nodes, grades = figure.subplots(2, 1, height_ratios=(3, 1.4))
-    reach = float(np.abs(np.concatenate([found.learned_m, found.reference_m])).max()) * 1.05
+def agreement_figure(agreement: TerrainAgreement) -> Figure:
+    """Draw the learned elevation of all nodes over that of a terrain model."""
+    figure = Figure(figsize=(WIDTH_IN, WIDTH_IN))
+    axes = figure.subplots()
+    every = np.concatenate([agreement.learned_m, agreement.reference_m])
+    reach = float(np.abs(every).max()) * 1.05
     line = np.array([-reach, reach])
-    nodes.plot(line, line, color=MUTED, linewidth=0.8, label="equal")
-    nodes.plot(
-        found.reference_m,
-        found.learned_m,
-        "o",
-        color=BLUE,
-        markersize=1.6,
-        alpha=0.35,
-        markeredgewidth=0,
-        rasterized=True,
-    )
-    nodes.plot(line, found.slope * line, color=ORANGE, label=f"slope {found.slope:.2f}")
-    nodes.set(aspect="equal", xlim=line, ylim=line, xlabel="terrain model, m")
-    nodes.set_title("Learned elevation of each node, m")
-    nodes.text(
-        0.03,
-        0.97,
-        f"r = {found.correlation:.3f}\nRMS {found.rms_m:.1f} m\nmedian {found.median_m:.1f} m",
-        transform=nodes.transAxes,
-        va="top",
-        color=INK,
-    )
-    nodes.legend(loc="lower right")
-    there = [one for one in found.grades if one.pairs]
-    at = np.arange(len(there))
-    grades.bar(at - 0.2, [100 * one.reference for one in there], 0.38, color=MUTED)
-    grades.bar(at + 0.2, [100 * one.difference for one in there], 0.38, color=BLUE)
-    for x, one in zip(at, there, strict=True):
-        for shift, value in ((-0.2, one.reference), (0.2, one.difference)):
-            text = f"{100 * value:.2f}"
-            grades.text(x + shift, 100 * value, text, ha="center", va="bottom", fontsize=7.5)
-    grades.set_xticks(at, [f"{one.span_m / 1000:g} km" for one in there])
-    grades.set_title("Grade over a distance, %: true, and difference")
-    grades.margins(y=0.2)
+    axes.plot(line, line, color=MUTED, linewidth=0.8, label="equal")
+    axes.plot(agreement.reference_m, agreement.learned_m, "o", color=BLUE, markersize=1.6)
+    axes.plot(line, agreement.slope * line, color=ORANGE, label=f"slope {agreement.slope:.2f}")
+    axes.set(aspect="equal", xlim=line, ylim=line, xlabel="terrain model, m")
+    axes.set_title("Learned elevation of each node, m")
+    errors = f"RMS {agreement.rms_m:.1f} m\nmedian {agreement.median_m:.1f} m"
+    text = f"r = {agreement.correlation:.3f}\n{errors}"
+    axes.text(0.03, 0.97, text, transform=axes.transAxes, va="top", color=INK)
+    axes.legend(loc="lower right")
     return figure
 
 

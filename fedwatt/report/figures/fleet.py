@@ -65,9 +65,9 @@ def fleet_figure(facts: FleetFacts) -> Figure:
     for i, (title, values) in enumerate(panels):
         axes = figure.add_subplot(grid[i // 2, i % 2])
         low, high = np.quantile(values, [0.005, 0.995]) if len(values) else (0.0, 1.0)
-        shown = values[(values >= low) & (values <= high)]
-        share = np.full(len(shown), 100 / max(len(values), 1))
-        axes.hist(shown, bins=40, weights=share, color=COLOUR)
+        drawn = values[(values >= low) & (values <= high)]
+        share = np.full(len(drawn), 100 / max(len(values), 1))
+        axes.hist(drawn, bins=40, weights=share, color=COLOUR)
         axes.set_title(title)
         axes.set_ylabel("%")
     if facts.dropped_rows:

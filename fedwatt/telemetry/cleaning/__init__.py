@@ -7,11 +7,12 @@ from fedwatt.errors import check
 
 @dataclass(frozen=True, kw_only=True)
 class Cleaning:
-    """Criteria of a usable trip, and the clock it is resampled to.
+    """Criteria of a usable trip.
 
     A part under `minimum_seconds` or `minimum_metres` is dropped, as is a vehicle with fewer than
-    `minimum_trips` usable trips. A trip is cut where nothing was recorded for `maximum_gap_s`, or,
-    if the vehicle stood before and after, for `maximum_standing_gap_s` where that is longer.
+    `minimum_trips` recorded trips that are usable. A trip is cut where nothing was recorded for
+    `maximum_gap_s`, or, if the vehicle stood before and after, for `maximum_standing_gap_s` where
+    that is longer.
     `unlabelled` keeps trips without pack signals: real driving for virtual electrification.
     `charge_only` keeps trips that have a state of charge and no other pack signal.
     """
@@ -21,7 +22,6 @@ class Cleaning:
     minimum_metres: float = 500.0
     maximum_gap_s: float = 10.0
     maximum_standing_gap_s: float = 10.0
-    interval_s: float = 1.0
     unlabelled: bool = False
     charge_only: bool = False
 
@@ -29,9 +29,7 @@ class Cleaning:
         check(self, "minimum_trips", self.minimum_trips >= 1, "at least 1")
         check(self, "minimum_seconds", self.minimum_seconds >= 0, "at least 0 s")
         check(self, "minimum_metres", self.minimum_metres >= 0, "at least 0 m")
-        check(self, "interval_s", self.interval_s > 0, "above 0 s")
-        at_least = f"at least interval_s ({self.interval_s} s)"
-        check(self, "maximum_gap_s", self.maximum_gap_s >= self.interval_s, at_least)
+        check(self, "maximum_gap_s", self.maximum_gap_s >= 1, "at least 1 s")
 
 
 # VED's receiver reports every 30 s at standstill (see `gaps`).

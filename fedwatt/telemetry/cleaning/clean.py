@@ -51,7 +51,7 @@ def clean_vehicle(
     parts, filled = _with_fallbacks(parts)
     account = Account.total([already or Account(), *accounts, filled])
     least = cleaning.minimum_trips
-    if len(parts) < least:
+    if len({part.recording for part in parts}) < least:
         reason = f"under {least} usable trips" if least > 1 else "without a usable trip"
     else:
         reason = implausible(parts, electric=electric)
@@ -121,7 +121,7 @@ def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[Trip], Account]:
     for reason, rows in reasons.items():
         accounts.append(Account.of("dropped", "rows", rows, reason))
     if parts:
-        seconds = round(sum(part.seconds * part.interval_s for part in parts))
+        seconds = sum(part.seconds for part in parts)
         kept_counts = {"trips": 1, "parts": len(parts), "rows": kept_rows, "seconds": seconds}
         accounts += [Account.of("kept", unit, count) for unit, count in kept_counts.items()]
     else:
@@ -158,9 +158,9 @@ def _unusable(trip: RawTrip, cleaning: Cleaning) -> str:
 def _sampled(piece: RawTrip, cleaning: Cleaning) -> tuple[Trip | None, str]:
     if piece.time_s[-1] - piece.time_s[0] < max(cleaning.minimum_seconds, 1e-3):
         return None, f"under {cleaning.minimum_seconds:g} s"
-    channels = resample(piece, cleaning.interval_s)
+    channels = resample(piece)
     start_time_s = piece.clock_s + float(piece.time_s[0])
-    trip = Trip(piece.name, channels, interval_s=cleaning.interval_s, start_time_s=start_time_s)
+    trip = Trip(piece.name, channels, start_time_s=start_time_s)
     if trip.metres < cleaning.minimum_metres:
         return None, f"under {cleaning.minimum_metres:g} m"
     return trip, ""

@@ -21,14 +21,14 @@ distance by speed must agree with distance by position, no vehicle spends a twen
 above 180 km/h, and driving takes energy out of the pack.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from fedwatt.telemetry.channels import CHANNELS, POSITION
 from fedwatt.telemetry.cleaning.account import Account
 from fedwatt.telemetry.cleaning.resample import forward_filled, updates, usual_hold_s
-from fedwatt.telemetry.trip import BoolArray, FloatArray, RawTrip, Trip
+from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, RawTrip, Trip
 
 ACCELERATION_LIMIT_MPS2 = 12.0
 POSITION_LIMIT_MPS = 100.0
@@ -61,30 +61,35 @@ def without_glitches(trip: RawTrip, maximum_gap_s: float) -> tuple[list[RawTrip]
 
 
 def _within_limits(trip: RawTrip) -> tuple[RawTrip, Account]:
-    changed: dict[str, FloatArray] = {}
-    accounts = []
+    wrong: dict[str, tuple[BoolArray, str]] = {}
     for name, values in trip.channels.items():
         channel = CHANNELS[name]
         # A comparison with NaN is false, so missing readings are not counted as wrong.
-        wrong = (values < channel.low) | (values > channel.high)
+        outside = (values < channel.low) | (values > channel.high)
         reason = f"{name} outside {channel.low:g} to {channel.high:g} {channel.unit}"
-        believed = values[~wrong & np.isfinite(values)] if name == "voltage_v" else values[:0]
-        if len(believed):
+        if name == "voltage_v" and (believed := values[~outside & np.isfinite(values)]).size:
             middle = np.median(believed)
-            wrong |= (values < 0.5 * middle) | (values > 1.5 * middle)
+            outside |= (values < 0.5 * middle) | (values > 1.5 * middle)
             reason = "voltage_v far from the trip's median"
-        if wrong.any():
-            changed[name] = np.where(wrong, np.nan, values)
-            accounts.append(Account.of("repaired", "values", int(wrong.sum()), reason))
+        wrong[name] = outside, reason
+    accounts = [
+        Account.of("repaired", "values", int(rows.sum()), reason) for rows, reason in wrong.values()
+    ]
+    nowhere = np.zeros(trip.rows, dtype=bool)
     if all(name in trip.channels for name in POSITION):
-        latitude, longitude = (trip.channels[name] for name in POSITION)
-        nowhere = (latitude == 0) & (longitude == 0)
-        if nowhere.any():
-            for name in POSITION:
-                changed[name] = np.where(nowhere, np.nan, changed.get(name, trip.channels[name]))
-            count = int(nowhere.sum())
-            accounts.append(Account.of("repaired", "values", count, "position without a fix"))
-    return trip.with_channels(changed), Account.total(accounts)
+        nowhere = np.all([trip.channels[name] == 0 for name in POSITION], axis=0)
+        accounts.append(
+            Account.of("repaired", "values", int(nowhere.sum()), "position without a fix")
+        )
+    masks = {n: rows | nowhere if n in POSITION else rows for n, (rows, _) in wrong.items()}
+    return _without(trip, masks), Account.total(accounts)
+
+
+def _without(trip: RawTrip, wrong: Mapping[str, BoolArray]) -> RawTrip:
+    """Return the trip without the readings of each channel that are wrong, [rows]."""
+    return trip.with_channels(
+        {n: np.where(rows, np.nan, trip.channels[n]) for n, rows in wrong.items() if rows.any()}
+    )
 
 
 def jumps(
@@ -116,24 +121,17 @@ def jumps(
 
 
 def _without_speed_jumps(trip: RawTrip) -> tuple[list[RawTrip], Account]:
-    recorded = np.flatnonzero(np.isfinite(trip.channels["speed_mps"]))
-    if len(recorded) < 2:
+    rows = np.flatnonzero(np.isfinite(trip.channels["speed_mps"]))
+    speed = trip.channels["speed_mps"][rows]
+    if len(rows) < 2:
         return [trip], Account()
-    speed = trip.channels["speed_mps"][recorded]
-    rows = updates(speed)
-    time_s = trip.time_s[recorded]
-    hold_s = usual_hold_s(time_s, rows)
-    spikes, lone = jumps(time_s[rows], np.diff(speed[rows]), ACCELERATION_LIMIT_MPS2, hold_s)
-    if not spikes and not lone:
-        return [trip], Account()
-    wrong = np.zeros(trip.rows, dtype=bool)
-    for first, after in spikes:
-        wrong[recorded[rows[first]] : recorded[rows[after]]] = True
-    mended = trip.with_channels({"speed_mps": np.where(wrong, np.nan, trip.channels["speed_mps"])})
-    cuts = recorded[rows[lone]]
+    new = updates(speed)
+    hold_s = usual_hold_s(trip.time_s[rows], new)
+    rows = rows[new]
+    wrong, lone = _jumped(trip, rows, np.diff(speed[new]), ACCELERATION_LIMIT_MPS2, hold_s)
     account = Account.of("repaired", "values", int(wrong.sum()), "spike in speed_mps")
-    account += Account.of("repaired", "trips", len(cuts), "cut where speed jumped")
-    return mended.cut(cuts), account
+    account += Account.of("repaired", "trips", len(lone), "cut where speed jumped")
+    return _without(trip, {"speed_mps": wrong}).cut(rows[lone]), account
 
 
 def _without_position_jumps(trip: RawTrip) -> tuple[RawTrip, Account]:
@@ -146,25 +144,33 @@ def _without_position_jumps(trip: RawTrip) -> tuple[RawTrip, Account]:
     fixes = updates(latitude[located], longitude[located])
     hold_s = usual_hold_s(trip.time_s[located], fixes)
     rows = located[fixes]
-    time_s = trip.time_s[rows]
     north_m = np.diff(latitude[rows]) * METRES_PER_DEGREE
     east_m = np.diff(longitude[rows]) * METRES_PER_DEGREE * np.cos(np.radians(latitude[rows[0]]))
     # A spike comes back the way it went, so the sign along the larger axis tells there from back.
     away = np.where(np.abs(north_m) > np.abs(east_m), north_m, east_m)
     step_m = np.copysign(np.hypot(north_m, east_m), away)
-    spikes, lone = jumps(time_s, step_m, POSITION_LIMIT_MPS, hold_s)
+    wrong, lone = _jumped(trip, rows, step_m, POSITION_LIMIT_MPS, hold_s)
+    # The receiver often starts with the place where it was switched off.
+    stale = rows[
+        [to for to in lone if trip.time_s[rows[to]] <= trip.time_s[rows[0]] + STALE_START_S]
+    ]
+    wrong[: max(stale, default=0)] = True
+    account = Account.of("repaired", "values", int(wrong.sum()), "position jumped")
+    return _without(trip, dict.fromkeys(POSITION, wrong)), account
+
+
+def _jumped(
+    trip: RawTrip, rows: IntArray, step: FloatArray, limit: float, hold_s: float
+) -> tuple[BoolArray, list[int]]:
+    """Return the rows within spikes [rows], and the updates after one-sided jumps.
+
+    `rows` [updates] are those at which the channel takes a new value, `step` [updates - 1] changes.
+    """
+    spikes, lone = jumps(trip.time_s[rows], step, limit, hold_s)
     wrong = np.zeros(trip.rows, dtype=bool)
     for first, after in spikes:
         wrong[rows[first] : rows[after]] = True
-    # The receiver often starts with the place where it was switched off.
-    stale = [to for to in lone if time_s[to] - time_s[0] <= STALE_START_S]
-    if stale:
-        wrong[: rows[stale[-1]]] = True
-    if not wrong.any():
-        return trip, Account()
-    changed = {name: np.where(wrong, np.nan, trip.channels[name]) for name in POSITION}
-    account = Account.of("repaired", "values", int(wrong.sum()), "position jumped")
-    return trip.with_channels(changed), account
+    return wrong, lone
 
 
 def _without_frozen_elevation(trip: RawTrip) -> tuple[RawTrip, Account]:
@@ -185,7 +191,7 @@ def _without_frozen_elevation(trip: RawTrip) -> tuple[RawTrip, Account]:
         return trip, Account()
     reason = f"elevation_m the same for over {FROZEN_ELEVATION_M / 1000:g} km"
     account = Account.of("repaired", "values", int(frozen[rows].sum()), reason)
-    return trip.with_channels({"elevation_m": np.where(frozen, np.nan, elevation)}), account
+    return _without(trip, {"elevation_m": frozen}), account
 
 
 def without_false_climate(trips: Sequence[RawTrip], kind: str) -> tuple[list[RawTrip], Account]:
@@ -211,15 +217,11 @@ def without_false_climate(trips: Sequence[RawTrip], kind: str) -> tuple[list[Raw
         else:
             reason = f"{name} above {limit_w / 1000:g} kW"
             accounts.append(Account.of("repaired", "values", int((watts > limit_w).sum()), reason))
-        trips = [_without_above(trip, name, limit_w) for trip in trips]
+        trips = [
+            _without(trip, {name: trip.channels[name] > limit_w}) if trip.has(name) else trip
+            for trip in trips
+        ]
     return trips, Account.total(accounts)
-
-
-def _without_above(trip: RawTrip, name: str, limit: float) -> RawTrip:
-    if not trip.has(name):
-        return trip
-    values = trip.channels[name]
-    return trip.with_channels({name: np.where(values > limit, np.nan, values)})
 
 
 def _without_frozen_rows(trip: RawTrip, maximum_gap_s: float) -> tuple[RawTrip, Account]:
@@ -334,7 +336,7 @@ def _speed_over_position(trips: Sequence[Trip]) -> float | None:
         longitude = trip.channels["longitude_deg"]
         east = np.diff(longitude) * np.cos(np.radians(latitude[0]))
         metres = np.hypot(np.diff(latitude), east) * METRES_PER_DEGREE
-        by_speed += float(trip.channels["speed_mps"][1:].sum()) * trip.interval_s
+        by_speed += float(trip.channels["speed_mps"][1:].sum())
         by_position += float(metres.sum())
     enough = max(by_speed, by_position) >= RATIO_LEAST_M and by_position > 0
     return by_speed / by_position if enough else None

@@ -1,6 +1,6 @@
 """From events to a uniform clock, each channel by its own rule; energy is conserved exactly.
 
-A trip recorded from 0 to D seconds gives R = ceil(D / interval) samples at 1, 2, ... R intervals.
+A trip recorded from 0 to D seconds gives R = ceil(D) samples at 1, 2, ... R seconds.
 Sample r stands for the interval (r - 1, r]: instantaneous channels are read at its end,
 energy (paper `eq:energy_increment_sf`) is integrated over it. The last interval may reach past the
 last row; nothing is added there, so the increments sum to the integral over the recorded rows.
@@ -13,16 +13,16 @@ from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, RawTrip
 
 SECONDS_PER_HOUR = 3600.0
 # Gradients from matched elevations jump where a road segment begins.
-GRADE_SMOOTHING_S = 5.0
+GRADE_SMOOTHING_S = 5
 LONGEST_HOLD_S = 5.0
 
 
-def resample(trip: RawTrip, interval_s: float) -> dict[str, FloatArray]:
+def resample(trip: RawTrip) -> dict[str, FloatArray]:
     """Return the trip's channels with readings and `energy_wh`, float64 [seconds]."""
     # Rounded to a microsecond, so that a row at 13.0 s is not found just after sample 13.
     time_s = np.round(trip.time_s - trip.time_s[0], 6)
-    samples = int(np.ceil(np.round(time_s[-1] / interval_s, 6)))
-    edges_s: FloatArray = np.arange(samples + 1, dtype=np.float64) * interval_s
+    samples = int(np.ceil(time_s[-1]))
+    edges_s: FloatArray = np.arange(samples + 1, dtype=np.float64)
     channels: dict[str, FloatArray] = {}
     for name, channel in CHANNELS.items():
         if channel.rule == "none" or not trip.has(name):
@@ -41,7 +41,7 @@ def resample(trip: RawTrip, interval_s: float) -> dict[str, FloatArray]:
             channels[name] = any_set(times, values, edges_s, time_s[-1])
     channels.update(_position(trip, time_s, edges_s))
     if "grade" in channels:
-        channels["grade"] = centred_mean(channels["grade"], round(GRADE_SMOOTHING_S / interval_s))
+        channels["grade"] = centred_mean(channels["grade"], GRADE_SMOOTHING_S)
     if "soc" in channels:
         channels["soc"] = np.clip(channels["soc"], 0.0, 1.0)
     total_wh = cumulative_energy_wh(trip, time_s)

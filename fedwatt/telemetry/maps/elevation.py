@@ -305,18 +305,16 @@ def add_elevation(trip: Trip, terrain: Terrain) -> Trip:
         return trip
     # A feature must have no holes, so grade goes on from what is known; elevation says what it is.
     bridged_m = np.interp(np.arange(len(raw_m)), rows, raw_m[rows])
-    grade = road_grade(bridged_m, trip.channels["speed_mps"] * trip.interval_s)
+    grade = road_grade(bridged_m, trip.channels["speed_mps"])
     return replace(trip, channels={**trip.channels, "elevation_m": raw_m, "grade": grade})
 
 
-def road_grade(
-    elevation_m: FloatArray, step_m: FloatArray, span_m: float = GRADE_SPAN_M
-) -> FloatArray:
-    """Return rise over run across `span_m` of road around each sample, + uphill. [samples].
+def road_grade(elevation_m: FloatArray, step_m: FloatArray) -> FloatArray:
+    """Return rise over run across `GRADE_SPAN_M` of road around each sample, + uphill. [samples].
 
     `step_m` is the way driven in each sample.
 
-    >>> road_grade(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), np.full(5, 20.0), span_m=40.0)
+    >>> road_grade(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), np.full(5, 20.0))
     array([0.05, 0.05, 0.05, 0.05, 0.05])
     """
     distance_m = np.cumsum(step_m) - step_m[0]
@@ -324,8 +322,8 @@ def road_grade(
     moved = np.flatnonzero(np.r_[True, np.diff(distance_m) > 0])
     road_m = distance_m[moved]
     height_m = elevation_m[moved]
-    back = np.maximum(distance_m - span_m / 2, road_m[0])
-    ahead = np.minimum(distance_m + span_m / 2, road_m[-1])
+    back = np.maximum(distance_m - GRADE_SPAN_M / 2, road_m[0])
+    ahead = np.minimum(distance_m + GRADE_SPAN_M / 2, road_m[-1])
     run_m = ahead - back
     rise_m = np.interp(ahead, road_m, height_m) - np.interp(back, road_m, height_m)
     limits = CHANNELS["grade"]

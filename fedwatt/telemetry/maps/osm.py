@@ -9,9 +9,9 @@ Speed limits are those of the key `maxspeed`, else the usual one of the road's c
 """
 
 import re
-from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 from fedwatt.errors import DataError, optional
 from fedwatt.telemetry.channels import CHANNELS
 from fedwatt.telemetry.maps.roads import ANYWHERE, Box, Roads, region
-from fedwatt.telemetry.trip import IntArray, Vehicle
+from fedwatt.telemetry.trip import FloatArray, Vehicle
 
 KMH = 1 / 3.6
 UNITS = {"": KMH, "km/h": KMH, "kmh": KMH, "kph": KMH, "mph": 1.609344 * KMH}
@@ -130,18 +130,18 @@ class Extract:
 
 @dataclass
 class _Ways:
-    """Ways and tagged nodes of a region while they are read; one entry a node of a way."""
+    """Ways and tagged nodes of a region while they are read."""
 
-    node: "array[int]" = field(default_factory=lambda: array("q"))
-    latitude: "array[float]" = field(default_factory=lambda: array("d"))
-    longitude: "array[float]" = field(default_factory=lambda: array("d"))
-    length: list[int] = field(default_factory=list)
-    limit: list[tuple[float, float]] = field(default_factory=list)
-    usual: list[float] = field(default_factory=list)
+    segments: list[tuple[float, ...]] = field(default_factory=list)
+    """Way, then node, latitude and longitude of the start and of the end."""
+    nodes: list[tuple[float, ...]] = field(default_factory=list)
+    """Way, node, latitude, longitude of every node of a way whose place is known."""
+    limits: list[tuple[float, float, float]] = field(default_factory=list)
+    """Along, against, and the usual one of its class."""
     oneway: list[bool] = field(default_factory=list)
     street: list[bool] = field(default_factory=list)
-    focus: "array[int]" = field(default_factory=lambda: array("q"))
-    signals: "array[int]" = field(default_factory=lambda: array("q"))
+    focus: list[int] = field(default_factory=list)
+    signals: list[int] = field(default_factory=list)
     stops: list[tuple[float, float]] = field(default_factory=list)
     # Drivable ways of the file whose nodes it does not hold.
     without_nodes: int = 0
@@ -158,7 +158,7 @@ def read_roads(path: Path, box: Box) -> Roads:
                 _add_way(ways, entity, box)
     except RuntimeError as error:
         raise DataError(f"{path.name} cannot be read as OpenStreetMap data ({error}).") from error
-    if ways.without_nodes and not ways.length:
+    if ways.without_nodes and not ways.limits:
         raise DataError(
             f"{path.name} has roads but not the nodes they are made of, or has them after the "
             "roads. Sort it (osmium sort IN -o OUT), or extract it again with complete ways."
@@ -200,27 +200,31 @@ def _add_way(ways: _Ways, way: Any, box: Box) -> None:
     kind = tags.get("highway", "")
     if kind not in USUAL_KMH or tags.get("motor_vehicle") == "no" or tags.get("area") == "yes":
         return
-    nodes = [(node.ref, node.x, node.y) for node in way.nodes]
-    located = [(x, y) for _, x, y in nodes if x != UNKNOWN]
+    located = [
+        (node.ref, COORDINATE_DEG * node.y, COORDINATE_DEG * node.x, place)
+        for place, node in enumerate(way.nodes)
+        if node.x != UNKNOWN
+    ]
     if not located:
         ways.without_nodes += 1
         return
-    x, y = zip(*located, strict=True)
-    degrees = [COORDINATE_DEG * side for side in (min(y), min(x), max(y), max(x))]
-    if not box.meets(Box(*degrees)):
+    _, latitudes, longitudes, _ = zip(*located, strict=True)
+    if not box.meets(Box(min(latitudes), min(longitudes), max(latitudes), max(longitudes))):
         return
     along = limit_mps(tags.get("maxspeed:forward") or tags.get("maxspeed", ""))
     against = limit_mps(tags.get("maxspeed:backward") or tags.get("maxspeed", ""))
     if tags.get("oneway") in ("-1", "reverse"):
-        nodes.reverse()
+        located.reverse()
         along, against = against, along
-    for node, x_raw, y_raw in nodes:
-        ways.node.append(node)
-        ways.latitude.append(nan if x_raw == UNKNOWN else COORDINATE_DEG * y_raw)
-        ways.longitude.append(nan if x_raw == UNKNOWN else COORDINATE_DEG * x_raw)
-    ways.length.append(len(nodes))
-    ways.limit.append((along, against))
-    ways.usual.append(USUAL_KMH[kind] * KMH)
+    number = len(ways.limits)
+    ways.nodes += [(number, *node[:3]) for node in located]
+    # A segment leads from each node to the next of its way, if both are known and apart.
+    ways.segments += [
+        (number, *start[:3], *end[:3])
+        for start, end in pairwise(located)
+        if abs(start[3] - end[3]) == 1 and start[1:3] != end[1:3]
+    ]
+    ways.limits.append((along, against, USUAL_KMH[kind] * KMH))
     ways.oneway.append(_is_oneway(tags))
     ways.street.append(kind != "service")
 
@@ -233,37 +237,32 @@ def _is_oneway(tags: Any) -> bool:
 
 
 def _roads(ways: _Ways) -> Roads:
-    node = np.array(ways.node, np.int64)
-    place_deg = np.stack([np.array(ways.latitude), np.array(ways.longitude)], axis=1)
-    way = np.repeat(np.arange(len(ways.length)), ways.length)
-    # A segment leads from each node to the next of its way, if both are known and apart.
-    begin = np.flatnonzero(way[1:] == way[:-1])
-    begin = begin[np.isfinite(place_deg[begin] + place_deg[begin + 1]).all(axis=1)]
-    begin = begin[(place_deg[begin] != place_deg[begin + 1]).any(axis=1)]
-    limit = np.array(ways.limit, float).reshape(-1, 2)
-    assumed = np.isnan(limit)
-    street = begin[np.array(ways.street, bool)[way[begin]]]
-    signals = np.isin(node, np.array(ways.signals, np.int64))
-    crossroads = np.isin(node, junctions(node[street], node[street + 1])) | signals
-    focus = np.isin(node, np.array(ways.focus, np.int64))
-    on_road = np.flatnonzero((crossroads | focus) & np.isfinite(place_deg).all(axis=1))
+    segment = np.array(ways.segments, float).reshape(-1, 7)
+    of_way = segment[:, 0].astype(np.int64)
+    nodes = np.array(ways.nodes, float).reshape(-1, 4)
+    street = segment[np.array(ways.street, bool)[of_way]]
+    crossroads = np.isin(nodes[:, 1], [*junctions(street[:, 1], street[:, 4]), *ways.signals])
+    focus = np.isin(nodes[:, 1], ways.focus)
+    on_road = crossroads | focus
     # In the order of `roads.FLAGS`.
     flags = np.stack([crossroads, np.zeros_like(focus), focus], axis=1)[on_road]
     stops = np.array(ways.stops, float).reshape(-1, 2)
+    limits = np.array(ways.limits, float).reshape(-1, 3)
+    assumed = np.isnan(limits[:, :2])
     return Roads(
-        start_deg=place_deg[begin],
-        end_deg=place_deg[begin + 1],
-        way=way[begin],
-        limit_mps=np.where(assumed, np.array(ways.usual, float)[:, None], limit),
+        start_deg=segment[:, 2:4],
+        end_deg=segment[:, 5:7],
+        way=of_way,
+        limit_mps=np.where(assumed, limits[:, 2:], limits[:, :2]),
         assumed=assumed,
         oneway=np.array(ways.oneway, bool),
-        spot_deg=np.concatenate([place_deg[on_road], stops]),
-        spot_way=np.concatenate([way[on_road], np.full(len(stops), ANYWHERE)]),
+        spot_deg=np.concatenate([nodes[on_road, 2:], stops]),
+        spot_way=np.append(nodes[on_road, 0].astype(np.int64), np.full(len(stops), ANYWHERE)),
         spot_flags=np.concatenate([flags, np.tile([False, True, False], (len(stops), 1))]),
     )
 
 
-def junctions(start: IntArray, end: IntArray) -> IntArray:
+def junctions(start: FloatArray, end: FloatArray) -> FloatArray:
     """Return nodes from which segments lead to at least three other nodes.
 
     >>> junctions(np.array([1, 2, 2, 2]), np.array([2, 3, 4, 4])).tolist()

@@ -1,43 +1,51 @@
-"""Find the tables an import is pointed at: files, folders, and the members of .7z archives."""
+"""Find the tables an import is pointed at: files, folders, and what is packed in archives.
 
+Archives (.7z, .zip and .csv.gz) are unpacked into a temporary folder that goes with the process.
+"""
+
+import atexit
+import gzip
 import lzma
+import shutil
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from errno import ENOSPC
+from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
-from typing import Any
+from tempfile import gettempdir, mkdtemp
+from zipfile import BadZipFile, ZipFile
 
 from fedwatt.errors import DataError, optional
-from fedwatt.files import MOST_TIMES, unpacked_bound
+from fedwatt.files import MOST_TIMES, Bounded, unpacked_bound
 
-TABLES = (".csv", ".tsv", ".parquet", ".xlsx", ".7z")
+TABLES = (".csv", ".tsv", ".parquet", ".xlsx")
 # In a folder, text is rather a note than a table.
 NAMED_ONLY = (".txt",)
+PACKED = (".7z", ".zip", ".gz")
 NAMES_LISTED = 3
+# Headers cut in the middle show as missing attributes or impossible numbers.
+BROKEN = (
+    *(BadZipFile, lzma.LZMAError, zlib.error, EOFError, struct.error, OSError, RuntimeError),
+    *(TypeError, AttributeError, ValueError, IndexError, MemoryError),
+)
+"""What an archive raises that is truncated, overwritten or locked."""
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table to read; `named` tells a file the user named from one met in a folder."""
+    """A table to read.
+
+    named    the user named it, or its archive; otherwise it was met in a folder
+    where    its name in messages, that of its archive included
+    kind     csv (text, whatever separates its columns), parquet, xlsx; or how it was packed
+    """
 
     path: Path
     named: bool
-
-    @property
-    def kind(self) -> str:
-        """csv (text, whatever separates its columns), parquet, xlsx or 7z."""
-        suffix = self.path.suffix.lower().lstrip(".")
-        return suffix if suffix in ("parquet", "xlsx", "7z") else "csv"
-
-    def size(self) -> int:
-        """Bytes to read, unpacked."""
-        if self.kind == "7z":
-            return sum(csv_members(self.path).values())
-        return self.path.stat().st_size
+    where: str
+    kind: str
 
 
 def find_tables(
@@ -51,28 +59,47 @@ def find_tables(
     paths = as_paths(paths)
     suffixes = tuple(suffix for suffix in TABLES if workbooks or suffix != ".xlsx")
     for path in paths:
-        suffix = path.suffix.lower()
+        if not path.exists():
+            raise DataError(f"{path} does not exist.")
         if path.is_dir():
             for file in sorted(path.rglob("*")):
-                if file.is_file() and file.suffix.lower() in suffixes and not _is_hidden(file):
-                    tables.setdefault(file.resolve(), TableFile(file, False))
-        elif not path.exists():
-            raise DataError(f"{path} does not exist.")
-        elif suffix in (*suffixes, *NAMED_ONLY):
-            tables[path.resolve()] = TableFile(path, True)
-        elif suffix != ".xlsx":
+                for table in _tables(file, suffixes, named=False):
+                    tables.setdefault(table.path.resolve(), table)
+            continue
+        found = _tables(path, (*suffixes, *NAMED_ONLY), named=True)
+        tables |= {table.path.resolve(): table for table in found}
+        if not found and path.suffix.lower() not in TABLES:
             raise DataError(
-                f"{path.name} cannot be read: telemetry is {', '.join(TABLES)}. Unpack archives "
-                "and save other spreadsheets as CSV."
+                f"{path.name} cannot be read: telemetry is {', '.join(TABLES)}, as it is or in "
+                f"{', '.join(PACKED)}. Save other spreadsheets as CSV."
             )
     if not tables:
         raise DataError(f"{listed(map(str, paths))}: no {', '.join(suffixes)} file to read.")
     return list(tables.values())
 
 
-def _is_hidden(path: Path) -> bool:
-    """Return whether a file is hidden, or the lock of an open spreadsheet."""
-    return path.name.startswith((".", "~"))
+def _tables(file: Path, suffixes: tuple[str, ...], *, named: bool) -> list[TableFile]:
+    """Return the table that a file is, or those that are packed in it."""
+    suffix = file.suffix.lower()
+    kind = suffix.lstrip(".")
+    if not file.is_file() or (_is_hidden(file.name) and not named):
+        return []
+    if suffix in suffixes:
+        kind = kind if kind in ("parquet", "xlsx") else "csv"
+        return [TableFile(file, named, file.name, kind)]
+    if suffix not in PACKED or (suffix == ".gz" and not file.stem.lower().endswith(suffixes)):
+        return []
+    members = unpacked(file.resolve(), file.stat().st_mtime_ns)
+    return [
+        TableFile(path, named, f"{file.name}/{name}", kind)
+        for name, path in members.items()
+        if path.suffix.lower() in suffixes
+    ]
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether a file is hidden, the lock of an open spreadsheet, or a Mac's "._name"."""
+    return name.startswith((".", "~"))
 
 
 def listed(names: Iterable[str]) -> str:
@@ -95,7 +122,7 @@ def find_static(paths: Iterable[str | Path]) -> list[Path]:
             continue
         inside = path.rglob("*.xlsx") if path.is_dir() else path.parent.glob("*.xlsx")
         for file in sorted(inside):
-            if "static" in file.name.lower() and not file.name.startswith("~"):
+            if "static" in file.name.lower() and not _is_hidden(file.name):
                 files.setdefault(file.resolve(), file)
     return list(files.values())
 
@@ -105,52 +132,71 @@ def as_paths(paths: Iterable[str | Path] | str | Path) -> list[Path]:
     return [Path(p) for p in ([paths] if isinstance(paths, str | Path) else paths)]
 
 
-def csv_members(path: Path) -> dict[str, int]:
-    """Return the name and size in bytes of every CSV file in the archive."""
-    with _opened(path) as archive:
-        files = [member for member in archive.list() if not member.is_directory]
-    # A Mac adds a hidden twin "._name.csv" to every file it packs.
-    visible = [file for file in files if not Path(file.filename).name.startswith(".")]
-    tables = [file for file in visible if file.filename.lower().endswith(".csv")]
-    sizes = {file.filename: int(file.uncompressed) for file in tables}
-    if (total := sum(sizes.values())) > unpacked_bound(path):
-        raise DataError(
-            f"{path.name} would unpack to {total / 1e9:,.1f} GB, more than {MOST_TIMES} times its "
-            "size, and no telemetry is packed so tightly. Is it damaged? Unpack it to import it."
-        )
-    if not sizes:
-        raise DataError(f"{path.name} holds no CSV file. Is it VED's dynamic data?")
-    return sizes
+@cache
+def _workspace() -> Path:
+    """Return the folder of this process for what archives hold."""
+    folder = Path(mkdtemp(prefix="fedwatt-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
-@contextmanager
-def unpacked(path: Path) -> Iterator[dict[str, Path]]:
-    """Yield the CSV files of an archive by name, unpacked into a temporary folder."""
-    members = list(csv_members(path))
-    with TemporaryDirectory(prefix="fedwatt-") as folder:
-        with _opened(path) as archive:
-            archive.extract(folder, targets=members)
-        yield {name: Path(folder) / name for name in members}
+@cache
+def unpacked(archive: Path, changed_ns: int) -> Mapping[str, Path]:
+    """Unpack the tables of an archive; return their paths by their names in it.
 
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """Yield a .7z archive; refuse one that is truncated or overwritten."""
-    how = "pip install 'fedwatt[ved]'. Or unpack the archive and import the folder"
-    py7zr = optional("py7zr", f"{path.name}: .7z archives need py7zr: {how}.")
-    if not path.stat().st_size:
-        raise DataError(f"{path.name} is empty (0 bytes). Download it again or leave it out.")
-    raised = (py7zr.exceptions.ArchiveError, py7zr.exceptions.UnsupportedCompressionMethodError)
-    packing = (lzma.LZMAError, zlib.error, EOFError, struct.error, OSError)
-    # Headers cut in the middle show as missing attributes or impossible numbers.
-    headers = (TypeError, AttributeError, ValueError, IndexError, MemoryError)
+    They lie in a folder that is called as the archive, or as the folder of a .gz file. Refuses an
+    archive that is truncated, overwritten, or packed more tightly than telemetry is.
+    """
+    suffix = archive.suffix.lower()
+    folder = Path(mkdtemp(dir=_workspace()))
+    folder /= archive.parent.name if suffix == ".gz" else archive.stem
+    folder.mkdir()
+    broken: tuple[type[Exception], ...] = BROKEN
+    if suffix == ".7z":
+        how = "pip install 'fedwatt[ved]'. Or unpack the archive and import the folder"
+        py7zr = optional("py7zr", f"{archive.name}: .7z archives need py7zr: {how}.")
+        failed = py7zr.exceptions
+        broken += (failed.ArchiveError, failed.UnsupportedCompressionMethodError)
+    if not archive.stat().st_size:
+        raise DataError(f"{archive.name} is empty (0 bytes). Download it again or leave it out.")
     try:
-        with path.open("rb") as file, py7zr.SevenZipFile(file) as archive:
-            yield archive
-    except (*raised, *packing, *headers) as error:
+        if suffix == ".gz":
+            names = [archive.stem]
+            with gzip.open(archive) as stream, (folder / archive.stem).open("wb") as file:
+                shutil.copyfileobj(Bounded(stream, unpacked_bound(archive)), file)
+        elif suffix == ".zip":
+            with ZipFile(archive) as packed:
+                names = _tables_in(archive, {m.filename: m.file_size for m in packed.infolist()})
+                packed.extractall(folder, names)
+        else:
+            with py7zr.SevenZipFile(archive) as packed:
+                files = [member for member in packed.list() if not member.is_directory]
+                names = _tables_in(archive, {m.filename: int(m.uncompressed) for m in files})
+                packed.extract(folder, targets=names)
+    except DataError:
+        raise
+    except broken as error:
         if getattr(error, "errno", None) == ENOSPC:
-            raise DataError(f"No space to unpack {path.name} in {gettempdir()}.") from error
+            raise DataError(f"No space to unpack {archive.name} in {gettempdir()}.") from error
         raise DataError(
-            f"{path.name} is truncated or damaged ({type(error).__name__}). Download it again; "
+            f"{archive.name} is truncated or damaged ({type(error).__name__}). Download it again; "
             "none of it was used."
         ) from error
+    return {name: folder / name for name in names}
+
+
+def _tables_in(archive: Path, sizes: Mapping[str, int]) -> list[str]:
+    """Return the tables among the members of an archive, whose sizes in bytes are given."""
+    tables = [
+        name for name in sizes if name.lower().endswith(TABLES) and not _is_hidden(Path(name).name)
+    ]
+    total = sum(sizes[name] for name in tables)
+    if total > unpacked_bound(archive):
+        raise DataError(
+            f"{archive.name} would unpack to {total / 1e9:,.1f} GB, more than {MOST_TIMES} times "
+            "its size, and no telemetry is packed so tightly. Is it damaged? Unpack it to import "
+            "it."
+        )
+    if not tables:
+        raise DataError(f"{archive.name} holds no {', '.join(TABLES)} file. Is it telemetry?")
+    return tables

@@ -31,11 +31,11 @@ and a time of day in two columns are written column = ["Date", "Time"]. Optional
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, TypeVar
 
 from fedwatt.errors import SettingError, unknown
 from fedwatt.files import parse_toml
@@ -47,28 +47,44 @@ from fedwatt.telemetry.trip import KINDS, LABELS
 SHIPPED = resources.files("fedwatt.telemetry.readers") / "mappings"
 # Seconds in a unit of time.
 TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-USUAL_PAUSE_S = 300.0
 SIGNED = tuple(name for name, channel in CHANNELS.items() if channel.discharges)
-_KEYS: dict[str, tuple[str, ...]] = {
-    "": (
-        *("name", "kind", "labels", "signature", "file", "time", "vehicle", "trip", "channels"),
-        *("cleaning", "facts"),
-    ),
-    "file": tuple(key.name for key in fields(TextForm)),
-    "time": ("column", "unit", "format"),
-    "vehicle": ("column", "name", "from", "pattern"),
-    "trip": ("column", "from", "pause"),
-    "channels": MAPPABLE,
-    "channel": ("column", "aliases", "unit", "factor", "discharge", "optional"),
-    "cleaning": ("maximum_gap",),
-}
+KEYS = (
+    *("name", "kind", "labels", "signature", "file", "time", "vehicle", "trip", "channels"),
+    *("cleaning", "facts"),
+)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TimeMap:
+    """Column of time (or of date and time of day), its unit, and the format of text."""
+
+    column: tuple[str, ...]
+    unit: str = "s"
+    format: str = ""
+
+
+@dataclass(frozen=True)
+class NameOrigin:
+    """Origin of the names of vehicles or trips: a column, one name for all, or a source.
+
+    source    "file", "folder" or "gaps", the key `from`
+    pattern   the expression whose group is the vehicle's name in its file's; "" for all of it
+    pause     what ends a trip, s
+    """
+
+    column: str = ""
+    name: str = ""
+    source: str = ""
+    pattern: str = ""
+    pause: float = 300.0
 
 
 @dataclass(frozen=True)
 class ChannelMap:
     """Column (or columns of a vector, whose length counts), unit and sign of one channel."""
 
-    columns: tuple[str, ...]
+    column: tuple[str, ...]
     unit: str
     aliases: tuple[str, ...] = ()
     discharge: str = "positive"
@@ -77,26 +93,25 @@ class ChannelMap:
 
 
 @dataclass(frozen=True)
-class CsvMapping:
-    """A mapping, checked. `vehicle` and `trip` are ("column" | "name" | "from", text).
+class GapLimit:
+    """Longest gap to bridge, s; None leaves it to the import."""
 
-    `maximum_gap_s` is None where the mapping leaves it to the import.
-    """
+    maximum_gap: float | None = None
+
+
+@dataclass(frozen=True)
+class CsvMapping:
+    """A mapping, checked."""
 
     source: str
-    time_columns: tuple[str, ...]
-    time_unit: str
-    time_format: str
-    vehicle: tuple[str, str]
-    trip: tuple[str, str]
+    time: TimeMap
+    vehicle: NameOrigin
+    trip: NameOrigin
     channels: Mapping[str, ChannelMap]
     kind: str = "passenger"
     labels: str = "measured"
     form: TextForm = COMMAS
-    vehicle_pattern: str = ""
-    pause_s: float = USUAL_PAUSE_S
     maximum_gap_s: float | None = None
-    signature: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -157,135 +172,121 @@ def parse_mapping(text: str, where: str) -> CsvMapping:
 
 def mapping_of(values: Mapping[str, Any], where: str) -> CsvMapping:
     """Check the tables of a mapping; `where` names them in messages."""
-    top = _Table(values, where, _KEYS[""])
-    file = top.table("file", optional=True)
-    time = top.table("time")
-    channels = top.table("channels")
-    cleaning = top.table("cleaning", optional=True)
-    vehicle = top.table("vehicle")
-    trip = top.table("trip")
+    _choose(where, "key", values, KEYS)
+    channels = _table(values, "channels", where)
+    _choose(f"{where}, [channels]", "key", channels, MAPPABLE)
+    file = _read(TextForm, {"file": {}, **values}, "file", where)
     mapping = CsvMapping(
         source=str(values.get("name", where.removesuffix(".toml"))),
-        time_columns=time.names("column", least=1),
-        time_unit=time.choice("unit", (*TIME, "iso"), "s"),
-        time_format=str(time.values.get("format", "")),
-        vehicle=_origin(vehicle, ("column", "name", "from"), ("file", "folder")),
-        trip=_origin(trip, ("column", "from"), ("file", "gaps")),
-        channels={name: _channel(name, channels) for name in channels.values},
-        kind=top.choice("kind", KINDS, "passenger"),
-        labels=top.choice("labels", LABELS, "measured"),
-        form=from_table(TextForm, file.values, file.where),
-        vehicle_pattern=_pattern(vehicle),
-        pause_s=trip.seconds("pause") or USUAL_PAUSE_S,
-        maximum_gap_s=cleaning.seconds("maximum_gap"),
-        signature=top.names("signature"),
-        facts=top.table("facts", optional=True).values,
+        time=_read(TimeMap, values, "time", where),
+        vehicle=_origin(values, "vehicle", ("column", "name", "from"), where),
+        trip=_origin(values, "trip", ("column", "from"), where),
+        channels={name: _channel(channels, name, where) for name in channels},
+        kind=str(values.get("kind", "passenger")),
+        labels=str(values.get("labels", "measured")),
+        form=file,
+        maximum_gap_s=_read(GapLimit, {"cleaning": {}, **values}, "cleaning", where).maximum_gap,
+        facts=_table({"facts": {}, **values}, "facts", where),
     )
-    if len(mapping.time_columns) > 1 and mapping.time_unit != "iso":
-        time.refuse('several columns are dates and times as text: unit = "iso".')
-    if "speed_mps" not in mapping.channels:
-        channels.refuse("speed_mps is missing; every trip needs a speed.")
-    file.choice("decimal", (".", ","), ".")
-    if len(mapping.form.separator) != 1:
-        file.refuse(f"separator must be one character, not {mapping.form.separator!r}.")
+    time = mapping.time
+    _choose(where, "kind", [mapping.kind], KINDS)
+    _choose(where, "labels", [mapping.labels], LABELS)
+    _choose(f"{where}, [time]", "unit", [time.unit], (*TIME, "iso"))
+    _choose(f"{where}, [file]", "decimal", [file.decimal], (".", ","))
+    _require(
+        len(time.column) == 1 or time.unit == "iso",
+        f'{where}, [time]: several columns are dates and times as text: unit = "iso".',
+    )
+    _require(
+        "speed_mps" in mapping.channels,
+        f"{where}, [channels]: speed_mps is missing; every trip needs a speed.",
+    )
+    _require(
+        len(file.separator) == 1,
+        f"{where}, [file]: separator must be one character, not {file.separator!r}.",
+    )
+    for table, seconds in (("trip", mapping.trip.pause), ("cleaning", mapping.maximum_gap_s or 1)):
+        _require(seconds > 0, f"{where}, [{table}]: must be a number of seconds above 0.")
     return mapping
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A table of a mapping, which may hold only `keys` (any, if None); `where` is for messages."""
-
-    values: Mapping[str, Any]
-    where: str
-    keys: tuple[str, ...] | None
-
-    def __post_init__(self) -> None:
-        for key in self.values:
-            if self.keys is not None and key not in self.keys:
-                self.refuse(unknown("key", key, self.keys))
-
-    def refuse(self, why: str) -> NoReturn:
-        raise SettingError(f"{self.where}: {why}")
-
-    def table(self, key: str, *, optional: bool = False) -> "_Table":
-        values = self.values.get(key, {} if optional else None)
-        if not isinstance(values, dict):
-            raise SettingError(
-                f"{self.where} has no table [{key}]. 'fedwatt data map FILE' proposes one."
-            )
-        return _Table(values, f"{self.where}, [{key}]", _KEYS.get(key))
-
-    def choice(self, key: str, allowed: tuple[str, ...], default: str) -> str:
-        value = self.values.get(key, default)
-        if key in self.values and value not in allowed:
-            self.refuse(unknown(key, str(value), allowed))
-        return str(value)
-
-    def number(self, key: str, allowed: str, holds: Callable[[float], bool]) -> float | None:
-        """Return a number that holds, or None where it is not set; `allowed` is for messages."""
-        value = self.values.get(key)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (is_number and holds(value)):
-            self.refuse(f"{key} must be {allowed}, not {value!r}.")
-        return None if value is None else float(value)
-
-    def seconds(self, key: str) -> float | None:
-        return self.number(key, "a number of seconds above 0", lambda value: value > 0)
-
-    def names(self, key: str, *, least: int = 0) -> tuple[str, ...]:
-        """Return the column, or columns, that a key names."""
-        value = self.values.get(key, [])
-        names = tuple(value) if isinstance(value, list) else (value,)
-        if len(names) < least or not all(isinstance(name, str) and name for name in names):
-            self.refuse(f"{key} must be a column's name, or a list of them.")
-        return names
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise SettingError(otherwise)
 
 
-def _channel(name: str, channels: _Table) -> ChannelMap:
-    values = channels.values[name]
-    where = channels.where.replace("]", f".{name}]")
-    if not isinstance(values, dict):
-        raise SettingError(f"{where} must be a table with column and unit.")
-    table = _Table(values, where, _KEYS["channel"])
-    columns = table.names("column", least=1)
-    if len(columns) > 1 and "aliases" in values:
-        table.refuse("aliases are for a single column. Leave them out.")
-    unit = str(values.get("unit", ""))
-    if unit not in CHANNELS[name].units:
-        table.refuse(unknown("unit", unit, CHANNELS[name].units))
-    if "discharge" in values and name not in SIGNED:
-        table.refuse(f"discharge is only for {', '.join(SIGNED)}. Leave it out.")
-    return ChannelMap(
-        columns=columns,
-        unit=unit,
-        aliases=table.names("aliases"),
-        discharge=table.choice("discharge", ("positive", "negative"), "positive"),
-        optional=bool(values.get("optional", False)),
-        factor=table.number("factor", "a number other than 0", bool) or 1.0,
+def _choose(where: str, key: str, values: Iterable[str], allowed: Sequence[str]) -> None:
+    """Refuse values that are not among those allowed."""
+    for value in values:
+        _require(value in allowed, f"{where}: {unknown(key, str(value), allowed)}")
+
+
+def _table(values: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    """Return the table `key`, which must be there."""
+    table = values.get(key)
+    if not isinstance(table, dict):
+        raise SettingError(f"{where} has no table [{key}]. 'fedwatt data map FILE' proposes one.")
+    return table
+
+
+def _read(kind: type[T], values: Mapping[str, Any], key: str, where: str) -> T:
+    """Return the table `key` as a dataclass; one text stands for a list of one."""
+    table = dict(_table(values, key, where))
+    where = f"{where}, [{key}]"
+    for declared in fields(kind):  # type: ignore[arg-type]
+        if declared.type != tuple[str, ...]:
+            continue
+        entry = table.get(declared.name, [])
+        entries = entry if isinstance(entry, list) else [entry]
+        _require(
+            all(isinstance(name, str) and name for name in entries)
+            and (bool(entries) or declared.name == "aliases"),
+            f"{where}: {declared.name} must be a column's name, or a list of them.",
+        )
+        table[declared.name] = entries
+    return from_table(kind, table, where)
+
+
+def _channel(channels: Mapping[str, Any], name: str, where: str) -> ChannelMap:
+    """Return a channel of the table [channels]."""
+    table = {"unit": "", **_table(channels, name, f"{where}, [channels]")}
+    channel = _read(ChannelMap, {f"channels.{name}": table}, f"channels.{name}", where)
+    where = f"{where}, [channels.{name}]"
+    _choose(where, "unit", [channel.unit], tuple(CHANNELS[name].units))
+    _choose(where, "discharge", [channel.discharge], ("positive", "negative"))
+    _require(
+        len(channel.column) == 1 or not channel.aliases,
+        f"{where}: aliases are for a single column. Leave them out.",
     )
+    _require(
+        name in SIGNED or "discharge" not in table,
+        f"{where}: discharge is only for {', '.join(SIGNED)}. Leave it out.",
+    )
+    _require(channel.factor != 0, f"{where}: factor must be a number other than 0.")
+    return channel
 
 
-def _origin(table: _Table, ways: tuple[str, ...], sources: tuple[str, ...]) -> tuple[str, str]:
-    """Return the origin of the names of vehicles or trips: the kind, and the column or source."""
-    present = [way for way in ways if way in table.values]
-    if len(present) != 1:
-        raise SettingError(f"{table.where} must hold exactly one of {' or '.join(ways)}.")
-    (how,) = present
-    text = table.values[how]
-    if how == "from":
-        return how, table.choice(how, sources, "")
-    if not isinstance(text, str) or not text:
-        table.refuse(f"{how} must be a text in quotes, not {text!r}.")
-    return how, text
-
-
-def _pattern(vehicle: _Table) -> str:
-    """Return the expression whose group is the vehicle's name in its file's; "" for all of it."""
-    text = str(vehicle.values.get("pattern", ""))
+def _origin(values: Mapping[str, Any], key: str, ways: Sequence[str], where: str) -> NameOrigin:
+    """Return the origin of the names of vehicles or trips, which a mapping gives in one way."""
+    table = dict(_table(values, key, where))
+    where = f"{where}, [{key}]"
+    _require(
+        sum(way in table for way in ways) == 1,
+        f"{where} must hold exactly one of {' or '.join(ways)}.",
+    )
+    if "from" in table:
+        sources = ("file", "folder" if key == "vehicle" else "gaps")
+        _choose(where, "from", [table["from"]], sources)
+        table["source"] = table.pop("from")
+    origin = from_table(NameOrigin, table, where)
     try:
-        groups = re.compile(text).groups
+        groups = re.compile(origin.pattern).groups
     except re.error as error:
-        vehicle.refuse(f"pattern {text!r} is no regular expression: {error}.")
-    if text and (groups < 1 or vehicle.values.get("from") != "file"):
-        vehicle.refuse('pattern needs from = "file" and a group in brackets, the name.')
-    return text
+        raise SettingError(
+            f"{where}: pattern {origin.pattern!r} is no regular expression: {error}."
+        ) from error
+    _require(
+        not origin.pattern or (groups > 0 and origin.source == "file"),
+        f'{where}: pattern needs from = "file" and a group in brackets, the name.',
+    )
+    return origin

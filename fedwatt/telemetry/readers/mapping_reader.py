@@ -21,11 +21,17 @@ from fedwatt.telemetry.cleaning import PLAIN_CLEANING, Cleaning
 from fedwatt.telemetry.cleaning.account import Account
 from fedwatt.telemetry.cleaning.segments import DATED_S, split_at_pauses
 from fedwatt.telemetry.readers.files import TableFile, find_tables
-from fedwatt.telemetry.readers.mapping import TIME, ChannelMap, CsvMapping, load_mapping
+from fedwatt.telemetry.readers.mapping import (
+    TIME,
+    ChannelMap,
+    CsvMapping,
+    NameOrigin,
+    TimeMap,
+    load_mapping,
+)
 from fedwatt.telemetry.readers.stream import KEYS, Candidate, Progress, Spill, VehicleStream
 from fedwatt.telemetry.readers.tables import (
     LOST,
-    SourceFile,
     TableLayout,
     WantedColumn,
     read_tables,
@@ -33,8 +39,12 @@ from fedwatt.telemetry.readers.tables import (
 from fedwatt.telemetry.trip import Vehicle
 
 FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M:%S%.f")
-# Zones follow a time of day: the end of 29-03-2021 is no zone.
-_ZONE = r"^(.*\d[:.]\d\d(?:[:.]\d+)*(?: [AaPp][Mm])?) ?(?:Z|UTC|GMT|([+-])(\d\d):?(\d\d)?)$"
+# Zones follow a time of day: the end of 29-03-2021 is no zone. Of other letters than Z, UTC and GMT
+# nobody knows the offset: such times count as local.
+_ZONE = (
+    r"^(.*\d[:.]\d\d(?:[:.]\d+)*(?: [AaPp][Mm])?) ?"
+    r"(?:Z|[A-Z]{3,4}|([+-])(\d\d):?(\d\d)?)(?:\[[\w/]+\])?$"
+)
 
 
 def seconds(text: pl.Expr, form: str = "") -> pl.Expr:
@@ -124,11 +134,12 @@ class MappingReader:
     def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
         """Stream every file into the spill."""
 
-        def add(frame: pl.DataFrame, source: SourceFile, first_row: int) -> Account:
-            tidy = self._tidy(frame, source.path, source.number)
-            self._refuse_unreadable_times(frame, tidy, source.where, first_row)
-            self._refuse_lost_letters(tidy, source.where, first_row)
-            return self._add(tidy, spill, source.table.kind)
+        def add(frame: pl.DataFrame, number: int, first_row: int) -> Account:
+            table = self._tables[number]
+            tidy = self._tidy(frame, table.path, number)
+            self._refuse_unreadable_times(frame, tidy, table.where, first_row)
+            self._refuse_lost_letters(tidy, table.where, first_row)
+            return self._add(tidy, spill, table.kind)
 
         def layout(table: TableFile) -> TableLayout:
             return replace(self._layout, skippable=not table.named)
@@ -145,8 +156,8 @@ class MappingReader:
         names = {code: trip for (_, trip), code in self._codes.items()}
         mapping = self._mapping
         chosen = []
-        by_gaps = mapping.trip == ("from", "gaps")
-        split = partial(split_at_pauses, pause_s=mapping.pause_s) if by_gaps else None
+        by_gaps = mapping.trip.source == "gaps"
+        split = partial(split_at_pauses, pause_s=mapping.trip.pause) if by_gaps else None
         electric = mapping.facts.get("powertrain", "ev") == "ev"
         for name, kinds in sorted(self._kinds.items()):
             description = {"source": mapping.source, "file_kind": "+".join(sorted(kinds))}
@@ -160,8 +171,8 @@ class MappingReader:
         present = set(frame.columns)
         mapping = self._mapping
         channels = mapping.channels.items()
-        time_s = _seconds(mapping)
-        by_gaps = mapping.trip == ("from", "gaps")
+        time_s = _seconds(mapping.time)
+        by_gaps = mapping.trip.source == "gaps"
         if by_gaps:
             # One line of time for a vehicle, whatever files it lies in; but a clock that starts
             # with each file has one for each.
@@ -169,7 +180,7 @@ class MappingReader:
         else:
             trip = _name(mapping.trip, path)
         return frame.select(
-            _name(mapping.vehicle, path, mapping.vehicle_pattern).alias("vehicle"),
+            _name(mapping.vehicle, path).alias("vehicle"),
             trip.alias("trip_name"),
             pl.lit(0.0 if by_gaps else float(source)).alias("source"),
             # Dated times are on one clock; those of a file that starts at 0 are not.
@@ -216,7 +227,7 @@ class MappingReader:
     def _refuse_unreadable_times(
         self, frame: pl.DataFrame, tidy: pl.DataFrame, where: str, row: int
     ) -> None:
-        names = self._mapping.time_columns
+        names = self._mapping.time.column
         time_texts = frame.select(time=joined(names) if len(names) > 1 else pl.col(names[0]))[
             "time"
         ]
@@ -226,60 +237,59 @@ class MappingReader:
             raise DataError(
                 f"{where}, row {row + first}, column '{' '.join(names)}': "
                 f"{time_texts[first]!r} is not "
-                f"a time in unit '{self._mapping.time_unit}'. Set unit or format in [time]."
+                f"a time in unit '{self._mapping.time.unit}'. Set unit or format in [time]."
             )
 
     def _refuse_lost_letters(self, tidy: pl.DataFrame, where: str, row: int) -> None:
         """Refuse names with a lost letter: two of them could become one."""
         origins = {"vehicle": self._mapping.vehicle, "trip_name": self._mapping.trip}
-        for key, (how, column) in origins.items():
+        for key, origin in origins.items():
             lost = tidy[key].str.contains(LOST, literal=True).fill_null(False)
-            if how == "column" and lost.any():
+            if origin.column and lost.any():
                 first = int(lost.arg_max() or 0)
                 raise DataError(
-                    f"{where}, row {row + first}, column '{column}': a letter of the name "
+                    f"{where}, row {row + first}, column '{origin.column}': a letter of the name "
                     f"{tidy[key][first]!r} is lost, and names that differ in it would become one. "
                     "Export the file again as UTF-8."
                 )
 
 
 def _layout(mapping: CsvMapping) -> TableLayout:
-    origins = (mapping.vehicle, mapping.trip)
-    is_text = mapping.time_unit == "iso"
-    columns = {column: WantedColumn(text=is_text) for column in mapping.time_columns}
-    columns |= {text: WantedColumn(text=True) for how, text in origins if how == "column"}
+    is_text = mapping.time.unit == "iso"
+    columns = {column: WantedColumn(text=is_text) for column in mapping.time.column}
+    for origin in (mapping.vehicle, mapping.trip):
+        columns |= {origin.column: WantedColumn(text=True)} if origin.column else {}
     for channel in mapping.channels.values():
-        for column in channel.columns:
-            is_text = channel.unit == DEGREE_MINUTE
-            required = not channel.optional
-            columns[column] = WantedColumn(channel.aliases, text=is_text, required=required)
+        is_text = channel.unit == DEGREE_MINUTE
+        wanted = WantedColumn(channel.aliases, text=is_text, required=not channel.optional)
+        columns |= dict.fromkeys(channel.column, wanted)
     hint = f"The mapping '{mapping.source}' asks for it."
     return TableLayout(columns, mapping.form, hint=hint)
 
 
-def _name(origin: tuple[str, str], path: Path, pattern: str = "") -> pl.Expr:
-    how, text = origin
-    if how == "column":
-        name = pl.col(text).str.strip_chars()
+def _name(origin: NameOrigin, path: Path) -> pl.Expr:
+    """Return the name of each row's vehicle or trip."""
+    if origin.column:
+        name = pl.col(origin.column).str.strip_chars()
         return pl.when(name != "").then(name)
-    if how == "name":
-        return pl.lit(text)
-    if text == "folder":
-        return pl.lit(path.parent.name)
-    match = re.search(pattern, path.stem) if pattern else None
+    if origin.name:
+        return pl.lit(origin.name)
+    if origin.source == "folder":
+        return pl.lit(path.resolve().parent.name or "vehicle")
+    match = re.search(origin.pattern, path.stem) if origin.pattern else None
     return pl.lit((match and match[1]) or path.stem)
 
 
-def _seconds(mapping: CsvMapping) -> pl.Expr:
-    if mapping.time_unit != "iso":
-        return pl.col(mapping.time_columns[0]) * TIME[mapping.time_unit]
-    return seconds(joined(mapping.time_columns), mapping.time_format)
+def _seconds(time: TimeMap) -> pl.Expr:
+    if time.unit != "iso":
+        return pl.col(time.column[0]) * TIME[time.unit]
+    return seconds(joined(time.column), time.format)
 
 
 def _channel(name: str, channel: ChannelMap, present: set[str]) -> pl.Expr:
-    if not present.issuperset(channel.columns):
+    if not present.issuperset(channel.column):
         return pl.lit(None, dtype=pl.Float64).alias(name)
-    columns = [pl.col(column) for column in channel.columns]
+    columns = [pl.col(column) for column in channel.column]
     value = columns[0] if len(columns) == 1 else reduce(add, (c * c for c in columns)).sqrt()
     if channel.factor != 1.0:
         value = value * channel.factor

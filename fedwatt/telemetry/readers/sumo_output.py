@@ -10,13 +10,14 @@ import gzip
 import math
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import polars as pl
 
 from fedwatt.errors import DataError
 from fedwatt.files import Bounded, unpacked_bound
@@ -26,7 +27,6 @@ from fedwatt.telemetry.cleaning.clean import clean_vehicle
 from fedwatt.telemetry.trip import FloatArray, RawTrip, Vehicle
 
 Position = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
-Columns = dict[str, FloatArray]  # "time" and the attributes of one vehicle, each [steps]
 
 # attribute: its other names, across versions of SUMO
 BATTERY_COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -56,24 +56,27 @@ def import_sumo(
     trip. `position` turns x and y of the file into latitude and longitude: `geographic` after
     `--fcd-output.geo`. Without it positions are left out: they are metres of some local map.
     """
-    packs = _columns(battery, BATTERY_COLUMNS, ())
-    if not packs:
+    packs = _table(battery, BATTERY_COLUMNS)
+    names = packs["id"].unique(maintain_order=True).to_list()
+    if not names:
         raise DataError(
             f"{battery} has no vehicle with a battery. Give vehicle types the parameter "
             "'has.battery.device' = 'true' and run SUMO with --battery-output."
         )
-    moves = _columns(fcd, FCD_COLUMNS, FCD_OPTIONAL, only=packs)
-    absent = [name for name in packs if name not in moves]
-    if absent:
-        raise DataError(
-            f"{fcd} does not have vehicle '{absent[0]}' of {battery}. Both files must come from "
-            "one run, and the FCD output must not leave out vehicles with a battery."
-        )
+    moves = _table(fcd, FCD_COLUMNS, FCD_OPTIONAL, only=names)
+    driven = moves.join(packs, on=["id", "time"], maintain_order="left").partition_by(
+        "id", as_dict=True
+    )
     trips: dict[str, list[RawTrip]] = {}
-    for name, pack in packs.items():
+    for name in names:
+        if (name,) not in driven:
+            raise DataError(
+                f"{fcd} does not have vehicle '{name}' of {battery}. Both files must come from "
+                "one run, and the FCD output must not leave out vehicles with a battery."
+            )
         vehicle, _, trip = name.rpartition(".")
-        driven = _trip(trip if vehicle else "1", moves[name], pack, position)
-        trips.setdefault(vehicle or name, []).append(driven)
+        recorded = _trip(trip if vehicle else "1", driven[name,], position)
+        trips.setdefault(vehicle or name, []).append(recorded)
     return _cleaned(trips, cleaning, fcd)
 
 
@@ -89,55 +92,46 @@ def _cleaned(trips: dict[str, list[RawTrip]], cleaning: Cleaning, fcd: Path) -> 
         raise DataError(f"No vehicle of {fcd} is left to use. {nothing_left(total)}")
 
 
-def _trip(name: str, moves: Columns, pack: Columns, position: Position | None) -> RawTrip:
+def _trip(name: str, rows: pl.DataFrame, position: Position | None) -> RawTrip:
     """Return a trip of the seconds that both files have."""
-    times, of_move, of_pack = np.intersect1d(moves["time"], pack["time"], return_indices=True)
-    moves = {column: values[of_move] for column, values in moves.items()}
-    pack = {column: values[of_pack] for column, values in pack.items()}
+    columns = {column: rows[column].to_numpy() for column in rows.columns if column != "id"}
     channels = {
-        "speed_mps": moves["speed"],
-        "energy_step_wh": pack["energyConsumed"],
-        "soc": pack["actualBatteryCapacity"] / pack["maximumBatteryCapacity"],
+        "speed_mps": columns["speed"],
+        "energy_step_wh": columns["energyConsumed"],
+        "soc": columns["actualBatteryCapacity"] / columns["maximumBatteryCapacity"],
+        "elevation_m": columns["z"],
+        "grade": np.tan(np.radians(columns["slope"])),
     }
-    if "z" in moves:
-        channels["elevation_m"] = moves["z"]
-    if "slope" in moves:
-        channels["grade"] = np.tan(np.radians(moves["slope"]))
     if position is not None:
-        channels["latitude_deg"], channels["longitude_deg"] = position(moves["x"], moves["y"])
-    return RawTrip(name, times, channels, clock_s=0.0)
+        channels["latitude_deg"], channels["longitude_deg"] = position(columns["x"], columns["y"])
+    # An optional attribute counts where it is always set.
+    complete = {channel: v for channel, v in channels.items() if np.isfinite(v).all()}
+    return RawTrip(name, columns["time"], complete, clock_s=0.0)
 
 
-def _columns(
+def _table(
     file: Path,
     required: Mapping[str, tuple[str, ...]],
-    optional: Sequence[str],
-    only: Mapping[str, object] | None = None,
-) -> dict[str, Columns]:
-    """Return "time" and every column by vehicle id, [steps]; optional ones where always set."""
-    by_vehicle: dict[str, dict[str, array[float]]] = {}
+    optional: Collection[str] = (),
+    only: Collection[str] | None = None,
+) -> pl.DataFrame:
+    """Return "id", "time" and these attributes of every vehicle (of `only` these) in every step."""
+    names: list[str] = []
+    columns = {column: array("d") for column in ("time", *required, *optional)}
     for time_s, vehicle in _vehicles(file):
         name = vehicle.get("id", "")
         if only is not None and name not in only:
             continue
-        columns = by_vehicle.setdefault(
-            name, {c: array("d") for c in ("time", *required, *optional)}
-        )
+        names.append(name)
         columns["time"].append(time_s)
         for column, aliases in required.items():
-            text = next((vehicle.get(a) for a in (column, *aliases) if a in vehicle.keys()), None)  # noqa: SIM118
+            text = next((t for a in (column, *aliases) if (t := vehicle.get(a)) is not None), None)
             columns[column].append(_number(text, column, name, time_s, file))
         for column in optional:
-            text = vehicle.get(column)
-            value = math.nan if text is None else _number(text, column, name, time_s, file)
-            columns[column].append(value)
-    for columns in by_vehicle.values():
-        for column in optional:
-            if not np.isfinite(columns[column]).all():
-                del columns[column]
-    return {
-        name: {c: np.array(v) for c, v in columns.items()} for name, columns in by_vehicle.items()
-    }
+            text = vehicle.get(column, "nan")
+            columns[column].append(_number(text, column, name, time_s, file))
+    values = {column: np.frombuffer(numbers) for column, numbers in columns.items()}
+    return pl.DataFrame({"id": names, **values}, schema_overrides={"id": pl.String})
 
 
 def _number(text: str | None, column: str, vehicle: str, time_s: float, file: Path) -> float:

@@ -7,7 +7,6 @@ Quoted line breaks are not supported: telemetry has one row a line.
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -20,9 +19,10 @@ import polars as pl
 from fedwatt.errors import DataError, counted, optional
 from fedwatt.files import unpacked_bound
 from fedwatt.telemetry.cleaning.account import Account
-from fedwatt.telemetry.readers.files import TableFile, listed, unpacked
+from fedwatt.telemetry.readers.files import TableFile, listed
 from fedwatt.telemetry.readers.stream import Progress
 
+TYPED = (".parquet", ".xlsx")
 BLOCK_BYTES = 16 << 20
 BLOCK_ROWS = 400_000
 NO_VALUE = ["NO DATA", "NA", "N/A", "null", "NULL", "None", "none", "#N/A", "-", "--"]
@@ -94,15 +94,22 @@ def tidy(name: str) -> str:
 
 
 def as_text(raw: bytes) -> str:
-    """Decode UTF-8, or cp1252 where more bytes break UTF-8 than there are non-ASCII letters.
+    """Decode UTF-8, or GB2312 or cp1252 where more bytes break UTF-8 than there are letters.
 
-    >>> as_text("Länge".encode()), as_text("Länge".encode("cp1252"))
-    ('Länge', 'Länge')
+    Letters of GB2312 are pairs of bytes beyond ASCII; single ones are cp1252.
+
+    >>> as_text("Länge".encode()), as_text("Länge".encode("cp1252")), as_text("车速".encode("gbk"))
+    ('Länge', 'Länge', '车速')
     """
     text = raw.decode("utf-8-sig", errors="replace")
     broken = text.count(LOST) - raw.count(LOST.encode())
     letters = len(text) - len(text.encode("ascii", errors="ignore")) - broken
-    return raw.decode("cp1252", errors="replace") if broken > letters else text
+    if broken <= letters:
+        return text
+    try:
+        return raw.decode("gb2312")
+    except UnicodeDecodeError:
+        return raw.decode("cp1252", errors="replace")
 
 
 def resolve(header: Sequence[str], layout: TableLayout, where: str) -> dict[str, int]:
@@ -342,57 +349,38 @@ def read_typed(
         seen(size * count // rows)
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """A file, or a member of an archive: its path, its name in messages, and its number."""
-
-    table: TableFile
-    path: Path
-    where: str
-    number: int
-
-
 def read_tables(
     tables: Sequence[TableFile],
     layout_of: Callable[[TableFile], TableLayout],
-    add: Callable[[pl.DataFrame, SourceFile, int], Account],
+    add: Callable[[pl.DataFrame, int, int], Account],
     progress: Progress,
 ) -> tuple[Account, tuple[str, ...]]:
     """Hand all rows to `add`; return their account and sentences on files that were passed over.
 
-    `add(rows, source, number of the first row)` is called block by block.
+    `add(rows, number of the table, number of the first row)` is called block by block.
     """
-    total = sum(table.size() for table in tables)
+    total = sum(table.path.stat().st_size for table in tables)
     done = 0
     accounts: list[Account] = []
     problems: dict[str, str] = {}
-    number = -1
-    for table in tables:
-        archived = unpacked(table.path) if table.kind == "7z" else nullcontext({"": table.path})
-        with archived as files:
-            for member, file in files.items():
-                number += 1
-                where = f"{table.path.name}/{member}" if member else table.path.name
-                source = SourceFile(table, table.path / member, where, number)
-                layout = layout_of(table)
+    for number, table in enumerate(tables):
+        layout = layout_of(table)
 
-                def sink(
-                    frame: pl.DataFrame, account: Account, row: int, source: SourceFile = source
-                ) -> None:
-                    accounts.append(account + add(frame, source, row))
+        def sink(frame: pl.DataFrame, account: Account, row: int, number: int = number) -> None:
+            accounts.append(account + add(frame, number, row))
 
-                def seen(size: int, where: str = where) -> None:
-                    nonlocal done
-                    done += size
-                    progress(min(done, total), total, f"reading {where}")
+        def seen(size: int, where: str = table.where) -> None:
+            nonlocal done
+            done += size
+            progress(min(done, total), total, f"reading {where}")
 
-                read = read_typed if table.kind in ("parquet", "xlsx") else read_csv
-                try:
-                    read(file, layout, sink, seen, where)
-                except OtherTableError as error:
-                    if not layout.skippable:
-                        raise
-                    problems[where] = str(error).removesuffix(layout.hint).strip()
+        read = read_typed if table.path.suffix.lower() in TYPED else read_csv
+        try:
+            read(table.path, layout, sink, seen, table.where)
+        except OtherTableError as error:
+            if not layout.skippable:
+                raise
+            problems[table.where] = str(error).removesuffix(layout.hint).strip()
     return Account.total(accounts), left_out(problems)
 
 

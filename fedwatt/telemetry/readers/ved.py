@@ -39,7 +39,6 @@ from fedwatt.telemetry.readers.stream import (
     keep_trip,
 )
 from fedwatt.telemetry.readers.tables import (
-    SourceFile,
     TableLayout,
     WantedColumn,
     read_tables,
@@ -260,8 +259,8 @@ class VedReader:
     def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
         """Stream every file into the spill."""
 
-        def add(frame: pl.DataFrame, source: SourceFile, first_row: int) -> Account:
-            return self._add(frame, source.number, spill, source.table.kind)
+        def add(frame: pl.DataFrame, number: int, first_row: int) -> Account:
+            return self._add(frame, number, spill, self._tables[number].kind)
 
         account, passed_over = read_tables(self._tables, self._layout, add, progress)
         if not self._rows:

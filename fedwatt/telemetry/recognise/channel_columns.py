@@ -18,6 +18,9 @@ PLAUSIBLE = 0.5
 CLEARLY = 0.9
 KILO_BELOW = {"power_w": 1_000.0, "ac_w": 25.0, "heater_w": 25.0}
 """Powers that never exceed this without a stated unit are in kW."""
+HOTTEST_C = 50.0
+COLDEST_K = 200.0
+"""An outside temperature that reaches numbers between these, without a stated unit, is in °F."""
 COUNTER_SHARE = 0.98
 COUNTER_ROWS = 20
 SPEED_UNITS = ("km/h", "m/s", "mph")
@@ -70,7 +73,7 @@ def _offer(sample: TableSample, column: str, channel: str, fits: float) -> Guess
     if not sample.filled[column]:
         # Nothing speaks against a column of a file without rows; an empty one is no channel.
         usual = stated or CHANNELS[channel].usual_unit
-        why = "as its name says" if stated else _assumed(channel)
+        why = "by its name" if stated else _assumed(channel)
         return Guess(column, usual, why, fits) if not sample.rows.height else None
     if not is_numeric(sample.rows[column], numbers):
         if channel in POSITION and is_numeric(sample.rows[column], _degrees(sample, column)):
@@ -109,26 +112,28 @@ def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
     if stated:
         believed = _plausible(numbers, channel, stated) >= PLAUSIBLE
         # Negative speeds are the channel's all the same: cleaning says what is wrong with them.
-        return (stated, "as its name says") if believed or channel == "speed_mps" else ("", "")
+        return (stated, "by its name") if believed or channel == "speed_mps" else ("", "")
     usual = CHANNELS[channel].usual_unit
     largest = float(numbers.abs().quantile(0.99) or 0.0)
     if channel in KILO_BELOW and largest:
         if largest < KILO_BELOW[channel]:
             return "kW", f"guessed: none is above {largest:.3g}"
         return "W", f"guessed: they reach {largest:.3g}"
+    if channel == "ambient_c" and HOTTEST_C < largest < COLDEST_K:
+        return "°F", f"guessed: they reach {largest:.3g}"
     if _plausible(numbers, channel, usual) >= CLEARLY or channel == "speed_mps":
         other_units = [unit for unit in _number_units(channel) if unit != usual]
         if (
             channel in POSITION
             and max(_plausible(numbers, channel, o) for o in other_units) < PLAUSIBLE
         ):
-            return usual, "its readings are possible in no other unit"
+            return usual, "no other unit fits"
         return usual, _assumed(channel)
     shares = {unit: _plausible(numbers, channel, unit) for unit in _number_units(channel)}
     best = max(shares, key=lambda unit: shares[unit])
     if shares[best] < PLAUSIBLE:
         return "", ""
-    return best, "guessed: only so are its readings possible"
+    return best, "guessed: no other unit fits"
 
 
 def _share_or_percent(numbers: pl.Series, stated: str) -> tuple[str, str]:
@@ -140,7 +145,7 @@ def _share_or_percent(numbers: pl.Series, stated: str) -> tuple[str, str]:
     if _plausible(numbers, "soc", unit) < PLAUSIBLE:
         return "", ""
     if unit == stated:
-        return unit, "as its name says"
+        return unit, "by its name"
     return unit, f"its readings reach {largest:.3g}"
 
 

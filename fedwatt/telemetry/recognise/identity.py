@@ -1,18 +1,278 @@
-"""Recognition of vehicles and trips: the origin of their names."""
+"""Recognise when rows were recorded, and of which vehicle and trip: columns, files and pauses."""
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import ceil, isnan
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from fedwatt.errors import SettingError, unknown
+from fedwatt.errors import DataError, SettingError, unknown
+from fedwatt.telemetry.cleaning.clean import ROWS_BRIDGED
 from fedwatt.telemetry.cleaning.segments import DATED_S
-from fedwatt.telemetry.recognise.clock import PAUSE_S
-from fedwatt.telemetry.recognise.header_words import names_id
-from fedwatt.telemetry.recognise.table_sample import TableSample
+from fedwatt.telemetry.readers.mapping import TIME
+from fedwatt.telemetry.readers.mapping_reader import joined, parsed, seconds, without_zone
+from fedwatt.telemetry.recognise.header_words import fit, names_id, shipped, stated_unit
+from fedwatt.telemetry.recognise.table_sample import TableSample, is_numeric
+from fedwatt.telemetry.trip import FloatArray
+
+USUAL_GAP_S = 10.0
+EVENT_SHARE = 0.95
+"""Loggers driven by change write at any interval: nearly all of these count as recorded."""
+LONGEST_EVENT_S = 120.0
+PAUSE_S = 300.0
+PAUSES_GAPS = 5.0
+
+
+@dataclass(frozen=True)
+class Spacing:
+    """Usual interval between rows, longest gap to bridge, pause that ends a trip; all in s."""
+
+    interval_s: float
+    maximum_gap_s: float
+    pause_s: float
+
+    def sentence(self) -> str:
+        """Return the interval in words."""
+        if isnan(self.interval_s):
+            return "no two rows to measure it on"
+        return f"rows are usually {self.interval_s:.3g} s apart"
+
+
+def spacing(stretches: Sequence[FloatArray]) -> Spacing:
+    """Measure stretches of time, each of one vehicle and in any order, [rows] each.
+
+    >>> spacing([np.arange(0.0, 600.0, 15.0)])
+    Spacing(interval_s=15.0, maximum_gap_s=38.0, pause_s=300.0)
+    >>> spacing([np.arange(0.0, 600.0)]).maximum_gap_s
+    10.0
+    """
+    steps = [np.diff(np.unique(times[np.isfinite(times)])) for times in stretches]
+    apart = np.concatenate(steps) if steps else np.empty(0)
+    apart = apart[apart < PAUSE_S]
+    if not len(apart):
+        return Spacing(float("nan"), USUAL_GAP_S, PAUSE_S)
+    interval = float(np.median(apart))
+    events = min(float(np.quantile(apart, EVENT_SHARE)), LONGEST_EVENT_S)
+    gap = max(USUAL_GAP_S, ceil(ROWS_BRIDGED * interval), ceil(events))
+    return Spacing(interval, float(gap), max(PAUSE_S, PAUSES_GAPS * gap))
+
+
+LOOKED_AT = 400
+"""Different texts of a column that show how it is written."""
+MOSTLY = 0.95
+EPOCH_S = (5e8, 4e9)
+"""1985 to 2096 in seconds since 1970."""
+EXCEL_DAYS = (20_000.0, 80_000.0)
+FAST_STEP = 50.0
+DAY_S = 86_400.0
+CLOSER = 4.0
+"""How many times shorter the recording must be in one order of day and month to be believed."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Columns of time, their unit as in a mapping, the format of text, and why."""
+
+    columns: tuple[str, ...]
+    unit: str
+    form: str
+    why: str
+    absolute: bool
+
+    def seconds(self, sample: TableSample) -> pl.Series:
+        """Return the time of each row in seconds."""
+        if self.unit != "iso":
+            return sample.numbers(self.columns[0]) * TIME[self.unit]
+        text = sample.rows.select(joined(self.columns).alias("t"))
+        return text.select(seconds(pl.col("t"), self.form))["t"]
+
+
+def find_clock(samples: Sequence[TableSample], order: str = "") -> Clock:
+    """Return the time of the recordings; `order` is "day first", "month first" or "" to let them
+    tell.
+    """
+    first = samples[0]
+    time_fit = {name: fit(name, "time") for name in first.columns}
+    if not first.rows.height and any(time_fit.values()):
+        return _unseen_clock(max(time_fit, key=lambda name: time_fit[name]))
+    named = [name for name in first.columns if time_fit[name] > 0 and first.filled[name]]
+    remaining = [name for name in first.columns if not time_fit[name] and first.filled[name]]
+    clocks: list[tuple[float, Clock]] = []
+    for name in named:
+        clock = _text_clock(samples, (name,), order) or _number_clock(first, name)
+        if clock:
+            clocks.append((_rank(clock, time_fit[name]) + _distinct(first, clock), clock))
+    clocks += _pairs(samples, named, order)
+    if not clocks:
+        clocks = [(1.0, c) for name in remaining if (c := _text_clock(samples, (name,), order))]
+    if not clocks:
+        raise DataError(_no_time(first, named))
+    return max(clocks, key=lambda scored: scored[0])[1]
+
+
+def _no_time(sample: TableSample, named: Sequence[str]) -> str:
+    """Return the reason why no column is the time: none is named so, or its texts cannot be
+    read.
+    """
+    if named:
+        text = sample.rows[named[0]].drop_nulls()[0]
+        return (
+            f"{sample.path.name}, column '{named[0]}': {text!r} is not a time in any format that "
+            "is known. Set column, unit and format in [time] of a mapping."
+        )
+    return (
+        f"{sample.path.name}: no column looks like a time. Its columns are "
+        f"{', '.join(sample.columns[:12])}. Call the right one 'time', or set column and unit in "
+        "[time] of a mapping."
+    )
+
+
+def _unseen_clock(name: str) -> Clock:
+    """Return the clock of a file without rows, by its header alone."""
+    unit = stated_unit(name, TIME)
+    why = "by its name" if unit else "not known: no rows to guess from"
+    return Clock((name,), unit or "s", "", why, absolute=False)
+
+
+def _rank(clock: Clock, fits: float) -> float:
+    return fits + (2.0 if clock.absolute else 1.0 if clock.unit != "iso" else 0.0)
+
+
+def _distinct(sample: TableSample, clock: Clock) -> float:
+    """Return the share of distinct times: low for a date alone, or for whole minutes."""
+    times = clock.seconds(sample).drop_nulls()
+    return times.n_unique() / max(len(times), 1)
+
+
+def _pairs(
+    samples: Sequence[TableSample], named: Sequence[str], order: str
+) -> list[tuple[float, Clock]]:
+    """Return scored clocks of a date and a time of day in two columns."""
+    first = samples[0]
+    pairs = []
+    for date, day_time in product(named, named):
+        if date == day_time or not _forms(_texts(samples, (date,)), dates_only=True):
+            continue
+        if clock := _text_clock(samples, (date, day_time), order):
+            pairs.append((3.5 + _distinct(first, clock), clock))
+    return pairs
+
+
+def _texts(samples: Sequence[TableSample], columns: tuple[str, ...]) -> pl.Series:
+    """Return texts of the columns in the order of the rows, a few from each file."""
+    texts_found = []
+    for sample in samples:
+        if all(column in sample.columns for column in columns):
+            text = sample.rows.select(joined(columns).alias("t"))["t"].drop_nulls()
+            texts_found.append(text.gather_every(max(1, len(text) * len(samples) // LOOKED_AT)))
+    return pl.concat(texts_found) if texts_found else pl.Series([], dtype=pl.String)
+
+
+def _that_read(texts: pl.Series, forms: Sequence[str]) -> list[str]:
+    """Return the formats that read (nearly) all of these texts."""
+    local = pl.DataFrame({"t": texts}).select(without_zone(pl.col("t"))[0].alias("t"))
+    # The year 24 is no year of a recording: %Y reads 24 as well as 2024.
+    read = local.select((parsed(pl.col("t"), form) >= 0).sum().alias(form) for form in forms)
+    return [form for form in forms if read[form].item() >= MOSTLY * len(texts)]
+
+
+def _forms(texts: pl.Series, *, dates_only: bool = False) -> list[str]:
+    """Return formats that read these texts."""
+    if not len(texts):
+        return []
+    dates, times = (shipped("date_formats")[key] for key in ("dates", "times"))
+    possible = list(dates)
+    if not dates_only:
+        possible = [f"{date} {time}" for date, time in product(dates, times)]
+        possible += ["%Y%m%d%H%M%S", times[0]]
+    return _that_read(texts, _that_read(texts[:3], possible))
+
+
+def _text_clock(
+    samples: Sequence[TableSample], columns: tuple[str, ...], order: str
+) -> Clock | None:
+    texts = _texts(samples, columns)
+    forms = _forms(texts)
+    if not forms:
+        return None
+    form, why = choose_order(texts, forms, order, samples[0].path.name)
+    absolute = "%d" in form
+    format_text = "" if form.startswith("%Y-%m-%d %H:%M") else form
+    what = "dates and times as text" if absolute else "times of day, without a date"
+    if len(columns) > 1:
+        what = "date and time of day in two columns"
+    return Clock(columns, "iso", format_text, f"{what}{why}", absolute)
+
+
+def order_of(form: str) -> str:
+    """Return which of two readings a format is: day first, month first, or "" for the only one.
+
+    >>> order_of("%d/%m/%Y %H:%M:%S%.f"), order_of("%d.%m.%Y %H:%M")
+    ('day first', '')
+    """
+    return str(shipped("date_formats")["dates"].get(form.partition(" ")[0], ""))
+
+
+def choose_order(texts: pl.Series, forms: Sequence[str], order: str, where: str) -> tuple[str, str]:
+    """Return the format of `forms` to read these texts by, and why, to be put behind a comma.
+
+    03/04/2024 is 3 April or 4 March, and the data tell. In order: a number above 12 tells; dates of
+    one day do not need to tell, since only differences of time matter; the reading in which time
+    runs forward, and the one whose dates lie closer together, is the right one. Otherwise the
+    question is put to the user.
+    """
+    matching = [form for form in forms if order and order_of(form) == order]
+    if matching:
+        return matching[0], f", {order} as you say"
+    first = forms[0]
+    other_orders = [form for form in forms if order_of(form) not in ("", order_of(first))]
+    if not order_of(first) or not other_orders:
+        order_reason = order_of(first) and f", {order_of(first)}: some number is above 12"
+        return first, order_reason or ""
+    both = first, other_orders[0]
+    read = pl.DataFrame({"t": texts}).select(seconds(pl.col("t"), f).alias(f) for f in both)
+    readings = {form: read[form].drop_nulls().to_numpy() for form in both}
+    if all(len(np.unique(days // DAY_S)) == 1 for days in readings.values()):
+        return other_orders[
+            0
+        ], ", all of one day, so that the order of day and month does not matter"
+    backward = {form: int((np.diff(at) < 0).sum()) for form, at in readings.items()}
+    best, worst = sorted(readings, key=lambda form: backward[form])
+    if backward[best] == 0 < backward[worst]:
+        return best, f", {order_of(best)}: so read, time runs forward"
+    span = {form: float(np.ptp(at)) for form, at in readings.items()}
+    best, worst = sorted(readings, key=lambda form: span[form])
+    if span[best] * CLOSER < span[worst]:
+        return best, f", {order_of(best)}: so read, the dates lie close together"
+    raise DataError(
+        f"{where}: {texts[0]!r} may be day first or month first, and its dates do not tell which. "
+        "Say it with --dates 'day first' or --dates 'month first'."
+    )
+
+
+def _number_clock(sample: TableSample, name: str) -> Clock | None:
+    numbers = sample.numbers(name)
+    if not is_numeric(sample.rows[name], numbers):
+        return None
+    values = numbers.drop_nulls().to_numpy()
+    middle = float(np.median(np.abs(values)))
+    step = float(np.median(np.abs(np.diff(values)))) if len(values) > 1 else 0.0
+    for unit, factor in TIME.items():
+        if unit in ("s", "ms", "us", "ns") and EPOCH_S[0] < middle * factor < EPOCH_S[1]:
+            return Clock((name,), unit, "", f"{unit} since 1970, by their size", True)
+    if EXCEL_DAYS[0] < middle < EXCEL_DAYS[1] and 0 < step < 0.5:
+        return Clock((name,), "d", "", "days of a spreadsheet, by their size", True)
+    unit = stated_unit(name, TIME) or stated_unit(f"x [{sample.unit_row(name)}]", TIME)
+    if unit:
+        return Clock((name,), unit, "", "by its name", False)
+    if step >= FAST_STEP:
+        return Clock((name,), "ms", "", "guessed: steps of 50 and more", False)
+    return Clock((name,), "s", "", "guessed", False)
+
 
 Origin = dict[str, str]
 """The table [vehicle] or [trip] of a mapping."""
@@ -27,6 +287,7 @@ CALLED_VEHICLE = re.compile(
     r"veh|car|van|truck|bus\b|vin|fahrzeug|fzg|auto|wagen|vehicul|coche|车", re.IGNORECASE
 )
 DATE = re.compile(r"(?:19|20)\d\d[-_.]?\d\d[-_.]?\d\d|\d\d[-_.]\d\d[-_.](?:19|20)?\d\d")
+NUMBERED = re.compile(r"[-_ ]+(?:(?i:trip|drive|journey|ride|fahrt|trajet|viaje|行程)[-_ ]*)?\d+$")
 LONG_S = 12 * 3600.0
 MANY_REPEATED = 0.2
 FEW_REPEATED = 0.02
@@ -40,7 +301,7 @@ def find_vehicle_column(
 ) -> tuple[str, str]:
     """Return the column of vehicles' names among those that are `free`, and why; ("", "") for none.
 
-    Either its name says so, or its few values tell vehicles apart: by `times`, or because what
+    Either by its name, or its few values tell vehicles apart: by `times`, or because what
     changes steadily in a vehicle (`tracks`: columns of position, charge, distance) jumps otherwise.
     """
     named = [name for name in free if names_id(name, "vehicle") and sample.filled[name]]
@@ -48,7 +309,7 @@ def find_vehicle_column(
         named, key=lambda candidate: sample.rows[candidate].n_unique(), reverse=True
     ):
         if 2 * sample.rows[name].n_unique() <= sample.filled[name]:  # a fleet may be large
-            return name, "its name says so"
+            return name, "by its name"
     for name in free:
         column = sample.rows[name]
         if _is_few(column) and column.n_unique() > 1 and not names_id(name, "trip"):
@@ -87,7 +348,7 @@ def _smooths(times: pl.Series, column: pl.Series, track: pl.Series) -> bool:
 def find_trip_column(sample: TableSample, free: Sequence[str]) -> tuple[str, str]:
     """Return the column of trips' names and why; ("", "") if there is none."""
     named = [name for name in free if names_id(name, "trip") and sample.filled[name]]
-    return (named[0], "its name says so") if named else ("", "")
+    return (named[0], "by its name") if named else ("", "")
 
 
 def are_drives(sample: TableSample, times: pl.Series, vehicle: str, trip: str) -> bool:
@@ -157,7 +418,7 @@ def trips_of_files(
     files: Sequence[Path], vehicle: Origin, one_each: Sequence[bool], pause_s: float, unnamed: str
 ) -> tuple[Origin, str]:
     """Return the origin of trips and the reason; `unnamed` says why no column names them."""
-    several_a_vehicle = len(files) > 1 and vehicle.get("from") != "file"
+    several_a_vehicle = len(files) > 1 and (vehicle.get("from") != "file" or "pattern" in vehicle)
     if several_a_vehicle and "column" not in vehicle and all(one_each):
         return {"from": "file"}, "each file is one drive"
     return {"from": "gaps"}, f"{unnamed}: {pause_s / 60:.0f} min without driving end one"
@@ -189,13 +450,17 @@ def vehicles_of_files(
     if len(folders) > 1 and (len(folders) < len(paths) or len(set(stems)) < len(stems)):
         return {"from": "folder"}, f"the files lie in {len(folders)} folders"
     dated = all(DATE.search(stem) for stem in stems)
-    prefixes = {DATE.split(stem, maxsplit=1)[0].strip("-_. ") for stem in stems}
-    if dated and 1 < len(prefixes) < len(stems) and all(prefixes):
-        pattern = {"from": "file", "pattern": rf"^(.*?)[-_. ]*(?:{DATE.pattern})"}
-        return pattern, f"{len(prefixes)} names before the files' dates"
+    # Each file one drive: what stands before its number names the vehicle.
+    numbered = all(one_each) and all(NUMBERED.search(stem) for stem in stems)
+    for ending, are_so in ((DATE, dated), (NUMBERED, numbered)):
+        prefixes = {ending.split(stem, maxsplit=1)[0].strip("-_. ") for stem in stems}
+        if are_so and 1 < len(prefixes) < len(stems) and all(prefixes):
+            pattern = {"from": "file", "pattern": rf"^(.*?)[-_. ]*(?:{ending.pattern})"}
+            what = "dates" if ending is DATE else "numbers"
+            return pattern, f"{len(prefixes)} names before the files' {what}"
     if _overlap(times):
         return {"from": "file"}, "files overlap in time, so that each is another vehicle's"
-    single = {"name": paths[0].resolve().parent.name or "vehicle"}
+    single = {"from": "folder"}
     if dated or all(CALLED_TRIP.search(stem) for stem in stems):
         return single, f"the files are named by {'dates' if dated else 'trips'}, as of one vehicle"
     if all(CALLED_VEHICLE.search(stem) for stem in stems):

@@ -19,6 +19,7 @@ from fedwatt.errors import DataError
 from fedwatt.telemetry.readers.tables import (
     COMMAS,
     NO_VALUE,
+    TYPED,
     TextForm,
     as_text,
     left_out,
@@ -177,7 +178,6 @@ PIECE_ROWS = 500
 PIECES = 24
 LINE_START = b"\n"
 HEADER_BYTES = 1 << 17
-TYPED = (".parquet", ".xlsx")
 LOOKED_AT = 40
 """Files that are looked into; of more, these are spread over all of them."""
 
@@ -230,20 +230,17 @@ def survey(paths: Sequence[Path]) -> tuple[Kind, list[Kind], tuple[str, ...]]:
 
     Every file's header is looked at, so that what is accepted here can be read later.
     """
-    readable = [path for path in paths if path.suffix.lower() != ".7z"]
-    if not readable:
-        raise DataError(f"{paths[0].name} is an archive. Unpack it and name what is inside.")
     problems: dict[str, str] = {}
     kinds: dict[tuple[object, ...], list[Path]] = {}
-    for path in readable:
+    for path in paths:
         try:
             layout, has_rows = _header_of(path)
         except DataError as error:
-            if len(readable) == 1:
+            if len(paths) == 1:
                 raise
             problems[path.name] = str(error)
             continue
-        if has_rows or len(readable) == 1:
+        if has_rows or len(paths) == 1:
             form = layout.form
             key = (form.separator, form.skip_rows, form.units_row)
             kinds.setdefault((frozenset(map(tidy, layout.names)), *key), []).append(path)

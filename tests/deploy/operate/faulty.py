@@ -89,7 +89,7 @@ def faulty_run(folder: Path, rounds: int = ROUNDS) -> FaultyFleet:
     grid.tamper = tamper
     text = config_text(fleet, rounds=rounds)
     text = text.replace("participation = 0.7", "participation = 1.0")
-    text = text.replace("round_seconds = 5", "backoff_after = 0\nround_seconds = 0.3")
+    text = text.replace("round_seconds = 5", "round_seconds = 0.3")
     deployed(text, grid, folder / "run")
     revoked = credentials(REVOKED).certificate.serial_number
     content = signed(text, revoked=[revoked])

@@ -94,8 +94,8 @@ def test_ready_means_that_the_server_answers(faulty: FaultyFleet) -> None:
     with answering(own.answer, port=0) as address:
         assert json.loads(get(f"{address}health/ready")) == {"ready": True}
         faulty.up = False
-        view.next_look = 0.0
-        view.server.next_look = 0.0
+        view.next_look = float("-inf")
+        view.server.next_look = float("-inf")
         try:
             with pytest.raises(HTTPError, match="503") as refused:
                 urlopen(f"{address}health/ready")
@@ -170,14 +170,14 @@ def test_the_newest_run_of_a_folder_is_shown_and_followed(
     faulty: FaultyFleet, tmp_path: Path
 ) -> None:
     assert newest_run(tmp_path) == tmp_path
-    view = FleetView(tmp_path, clock=lambda: 0.0)
+    view = FleetView(tmp_path)
     assert view.summary()["doing"] == "The run has not begun."
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         for file in ("deployment.json", "events.jsonl"):
             (tmp_path / name / file).write_bytes((faulty.run / file).read_bytes())
     assert newest_run(tmp_path).name == "second"
-    view.next_look = 0.0
+    view.next_look = float("-inf")
     assert view.summary()["run"] == "second"
     assert view.summary()["asked"] == 4
 

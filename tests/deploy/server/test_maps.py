@@ -62,7 +62,7 @@ def test_a_resumed_run_learns_no_second_map(fleet: Path, tmp_path: Path) -> None
     text = hilly(fleet, rounds=2)
     grid = loopback(fleet, tmp_path / "state")
     with pytest.raises(KeyboardInterrupt):
-        deployed(text, grid, tmp_path / "run", stop=3)
+        deployed(text, grid, tmp_path / "run", stop=1)
     before = grid.kinds().count("elevation")
     deployed(text, grid, tmp_path / "run", resume=True)
     assert grid.kinds().count("elevation") == before > 0

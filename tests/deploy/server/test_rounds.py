@@ -90,16 +90,17 @@ def test_a_vehicle_may_join_later(fleet: Path, tmp_path: Path) -> None:
     assert read_table(run, "rounds").column("replies").to_pylist()[-1] == 4
 
 
-def test_missing_vehicles_are_backed_off(fleet: Path, tmp_path: Path) -> None:
-    text = config_text(fleet, rounds=6).replace("round_seconds = 5", "round_seconds = 0.1")
-    text = text.replace("participation = 0.7", "participation = 1.0")
+def test_a_round_does_not_wait_for_those_called_beyond_its_participants(
+    fleet: Path, tmp_path: Path
+) -> None:
+    text = config_text(fleet, rounds=2).replace("participation = 0.7", "participation = 0.75")
+    text = text.replace("round_seconds = 5", "round_seconds = 60\nover_selection = 0.3")
     grid = loopback(fleet, tmp_path / "state")
-    grid.tamper = lambda kind, node, reply: None if kind == "train" and node == 1 else reply
+    grid.tamper = lambda kind, node, reply: None if node == 1 and kind == "train" else reply
     run = deployed(text, grid, tmp_path / "run")
-    asked = [k for n, k, _ in grid.asked if n == 1 and k == "train"]
-    assert len(asked) == 3  # rounds 1, 2 and, after two skipped ones, 5; then skipped again
-    events = [row for row in read_rows(run / "events.jsonl") if row["event"] == "backing off"]
-    assert next(row["until"] for row in events) == 5
+    events = [row for row in read_rows(run / "events.jsonl") if row["event"] == "spare"]
+    assert {row["question"] for row in events} >= {"train"}
+    assert max(row["seconds"] for row in events) < 30
 
 
 def test_buffered_updates_make_models(fleet: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from fedwatt.deploy.transport import version
+import fedwatt.deploy.transport as version
 from fedwatt.deploy.transport.client import Connection
 from fedwatt.deploy.transport.control import Control
 from fedwatt.deploy.transport.node import serve

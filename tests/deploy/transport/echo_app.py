@@ -47,6 +47,5 @@ def main(grid: Grid, context: Context) -> None:
                 },
             }
         )
-    link.close()
     out = {"channel": type(link).__name__, "rounds": found}
     Path(str(settings["out"])).write_text(json.dumps(out))

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedwatt.deploy.plan.quickstart import make_trial, trial_configuration
-from fedwatt.deploy.transport.version import SWITCH
+from fedwatt.deploy.transport import SWITCH
 from fedwatt.runs.tables import read_table
 
 ROOT = Path(__file__).parents[3]

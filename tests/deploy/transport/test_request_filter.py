@@ -2,26 +2,43 @@
 
 import asyncio
 import ssl
+from base64 import b64encode
 from http.client import HTTPSConnection
-from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedwatt.deploy.transport.request_filter import (
     HOURLY_BYTES,
     KEY_HEADER,
+    LARGEST,
     SMALL,
     Allowance,
-    Expected,
     RequestFilter,
-    folder_in,
 )
 from tests.deploy.transport.conftest import Server, vehicles
 
+KEY = ec.generate_private_key(ec.SECP256R1())
+PUBLIC = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+TIME = b"2026-11-19T12:00:00"
 
-def scope(path: str, length: int | None = 0, client: str = "203.0.113.7", key: bytes = b"k") -> Any:
-    headers = [(KEY_HEADER, key)]
+
+def scope(
+    path: str,
+    length: int | None = 0,
+    client: str = "203.0.113.7",
+    key: bytes = PUBLIC,
+    time: bytes = TIME,
+) -> Any:
+    signature = KEY.sign(TIME, ec.ECDSA(SHA256()))
+    headers = [
+        (KEY_HEADER, b64encode(key)),
+        (b"flwr-signature", b64encode(signature)),
+        (b"flwr-timestamp", time),
+    ]
     if length is not None:
         headers.append((b"content-length", b"%d" % length))
     return {"type": "http", "path": path, "client": (client, 1), "headers": headers}
@@ -63,54 +80,71 @@ def answering(status: int) -> Any:
         ("/fedwatt", 0, "203.0.113.7", 403),
         ("/v1/fleet/pull-messages", None, "203.0.113.7", 411),
         ("/v1/fleet/pull-messages", SMALL + 1, "203.0.113.7", 413),
-        ("/v1/fleet/push-messages", SMALL + 5000, "203.0.113.7", 200),
-        ("/v1/fleet/push-messages", SMALL + 5001, "203.0.113.7", 413),
-        ("/v1/fleet/push-object", SMALL + 5000, "203.0.113.7", 200),
+        ("/v1/fleet/push-messages", LARGEST, "203.0.113.7", 200),
+        ("/v1/fleet/push-messages", LARGEST + 1, "203.0.113.7", 413),
+        ("/v1/fleet/push-object", LARGEST, "203.0.113.7", 200),
     ],
 )
-def test_who_may(tmp_path: Path, path: str, length: int | None, client: str, status: int) -> None:
-    Expected(folder_in(tmp_path) / "7").at_least(5000)
-    assert asked(RequestFilter(answering(200), tmp_path), scope(path, length, client)) == status
+def test_who_may(path: str, length: int | None, client: str, status: int) -> None:
+    filter = RequestFilter(answering(200))
+    filter.allowance.spend(PUBLIC, 1)
+    assert asked(filter, scope(path, length, client)) == status
 
 
-def test_announcements_are_short_without_the_fast_path(tmp_path: Path) -> None:
-    Expected(folder_in(tmp_path) / "7").at_least(5000)
-    own = RequestFilter(answering(200), tmp_path, single=False)
-    assert asked(own, scope("/v1/fleet/push-messages", SMALL + 1)) == 413
+def test_announcements_are_short_without_the_fast_path() -> None:
+    filter = RequestFilter(answering(200), single=False)
+    assert asked(filter, scope("/v1/fleet/push-messages", SMALL + 1)) == 413
 
 
-def test_a_reply_may_come_as_soon_as_it_was_asked_for(tmp_path: Path) -> None:
-    own = RequestFilter(answering(200), tmp_path)
-    assert asked(own, scope("/v1/fleet/push-object", SMALL + 5000)) == 413
-    Expected(folder_in(tmp_path) / "7").at_least(5000)
-    assert asked(own, scope("/v1/fleet/push-object", SMALL + 5000)) == 200
+def test_a_long_body_is_read_for_a_connected_and_signed_key_only() -> None:
+    """Without that, anybody could fill the server's memory with bodies that Flower reads."""
+    filter = RequestFilter(answering(200))
+    path = "/v1/fleet/push-messages"
+    assert asked(filter, scope(path, SMALL + 1)) == 401
+    assert asked(filter, scope("/v1/fleet/activate-node", 100)) == 200
+    assert asked(filter, scope(path, SMALL + 1)) == 200
+    assert asked(filter, scope(path, SMALL + 1, time=b"2026-11-19T12:00:01")) == 401
+    filter.allowance.spend(b"nonsense", 1)
+    assert asked(filter, scope(path, SMALL + 1, key=b"nonsense")) == 401
 
 
-def test_a_run_that_is_over_expects_nothing(tmp_path: Path) -> None:
-    expected = Expected(folder_in(tmp_path) / "7")
-    expected.at_least(5000)
-    expected.at_least(10)
-    assert (folder_in(tmp_path) / "7").read_text() == "5000\n"
-    expected.over()
-    own = RequestFilter(answering(200), tmp_path)
-    assert asked(own, scope("/v1/fleet/push-object", SMALL + 1)) == 413
+def test_a_vehicle_sends_one_long_body_at_a_time() -> None:
+    statuses: list[int] = []
+    path = "/v1/fleet/push-object"
+
+    async def app(*arguments: Any) -> None:
+        if not statuses:
+            statuses.append(filter.refusal(scope(path, SMALL + 1))[0])
+        await answering(200)(*arguments)
+
+    filter = RequestFilter(app)
+    filter.allowance.spend(PUBLIC, 1)
+    assert asked(filter, scope(path, SMALL + 1)) == 200
+    assert statuses == [429]
+    assert asked(filter, scope(path, SMALL + 1)) == 200
 
 
 @pytest.mark.parametrize(("status", "charged"), [(200, SMALL), (401, 0), (400, 0), (500, 0)])
-def test_only_verified_requests_are_charged(tmp_path: Path, status: int, charged: int) -> None:
+def test_only_verified_requests_are_charged(status: int, charged: int) -> None:
     allowance = Allowance()
-    asked(RequestFilter(answering(status), tmp_path, allowance), scope("/v1/fleet/x", SMALL))
-    assert allowance.left(b"k", 10**6) == 10**6 - charged
+    asked(RequestFilter(answering(status), allowance), scope("/v1/fleet/x", SMALL))
+    assert allowance.left(PUBLIC) == HOURLY_BYTES - charged
 
 
-def test_an_hour_s_quota(tmp_path: Path) -> None:
+def test_an_hour_s_quota() -> None:
     now = [0.0]
     allowance = Allowance(clock=lambda: now[0])
-    own = RequestFilter(answering(200), tmp_path, allowance)
-    allowance.spend(b"k", HOURLY_BYTES - 10)
+    own = RequestFilter(answering(200), allowance)
+    allowance.spend(PUBLIC, HOURLY_BYTES - 10)
     assert asked(own, scope("/v1/fleet/x", 11)) == 429
     assert asked(own, scope("/v1/fleet/x", 11, key=b"another")) == 200
     assert asked(own, scope("/v1/fleet/x", 10)) == 200
+    # Another spelling of the same key in Base64 has no quota of its own.
+    other = scope("/v1/fleet/x", 11)
+    name, spelled = other["headers"][0]
+    assert spelled.endswith(b"g==")
+    other["headers"][0] = (name, spelled[:-3] + b"h==")
+    assert asked(own, other) == 429
     now[0] = 3601
     assert asked(own, scope("/v1/fleet/x", 11)) == 200
 

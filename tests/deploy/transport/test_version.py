@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedwatt.deploy.transport import version
-from fedwatt.deploy.transport.version import SWITCH, fast_path_is_on
+import fedwatt.deploy.transport as version
+from fedwatt.deploy.transport import SWITCH, fast_path_is_on
 from tests.deploy.transport.conftest import superlink, vehicles
 
 

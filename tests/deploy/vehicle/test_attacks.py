@@ -24,7 +24,7 @@ from fedwatt.deploy.vehicle.messages import REPLIES, VECTOR
 from fedwatt.deploy.wire import Content, pack, unpack
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.files import holding
-from fedwatt.privacy.secure.identity import public_bytes
+from fedwatt.privacy.secure.keys import public_bytes
 from fedwatt.runs.config import from_toml
 from tests.deploy.fleets import (
     OPEN,

@@ -140,8 +140,10 @@ class Probes:
 def test_an_index_is_the_mean_rise_on_both_sides() -> None:
     probes = Probes()
     rule = SharpnessProximal(directions=3, probe_batch=8)
-    memory = {name: value.repeat(2) for name, value in rule.memory(probes.model).items()}
-    memory, plan = rule.begin(memory, probes.start(0))
+    client_state = {
+        name: value.repeat(2) for name, value in rule.client_state(probes.model).items()
+    }
+    client_state, plan = rule.begin(client_state, probes.start(0))
     assert probes.seen == [(0, 8, "sharpness batch"), (1, 8, "sharpness batch")]
     for row in range(2):
         batch = probes.batch(row, 8, "")
@@ -170,10 +172,12 @@ def test_the_mean_over_probes_forgets_by_their_age(monkeypatch: pytest.MonkeyPat
         return slicing.measure(slices.repeat(len(rows), 1, 1))
 
     monkeypatch.setattr(sharpness, "measured", told)
-    memory = {name: value.repeat(2) for name, value in rule.memory(probes.model).items()}
+    client_state = {
+        name: value.repeat(2) for name, value in rule.client_state(probes.model).items()
+    }
     means = []
     for round in (0, 1, 4):
-        memory, plan = rule.begin(memory, probes.start(round))
+        client_state, plan = rule.begin(client_state, probes.start(round))
         means.append(plan["sharpness"][0].item())
     assert means == approx([0.4, 0.2888888889, 0.2969538315], abs=1e-10)
 
@@ -181,12 +185,14 @@ def test_the_mean_over_probes_forgets_by_their_age(monkeypatch: pytest.MonkeyPat
 def test_a_loss_that_is_not_finite_leaves_the_index_as_it_was() -> None:
     probes = Probes()
     rule = SharpnessProximal(probe_every=1)
-    memory = {name: value.repeat(2) for name, value in rule.memory(probes.model).items()}
-    memory, before = rule.begin(memory, probes.start(0))
+    client_state = {
+        name: value.repeat(2) for name, value in rule.client_state(probes.model).items()
+    }
+    client_state, before = rule.begin(client_state, probes.start(0))
     probes.scale = torch.inf
-    memory, after = rule.begin(memory, probes.start(1))
+    client_state, after = rule.begin(client_state, probes.start(1))
     assert after["sharpness"].tolist() == before["sharpness"].tolist()
-    assert memory["sharpness_in"].tolist() == [0, 0]
+    assert client_state["sharpness_in"].tolist() == [0, 0]
 
 
 def test_without_a_pull_it_is_fedavg() -> None:

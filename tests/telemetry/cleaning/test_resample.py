@@ -16,7 +16,7 @@ def test_energy_of_held_power_is_split_exactly_at_the_seconds(raw_trip):
         voltage_v=[360, 360, 360],
         current_a=[1, -2, 5],
     )
-    found = resample(trip, 1.0)
+    found = resample(trip)
     assert found["energy_wh"] * 3600 == pytest.approx([360, -180, -360], abs=1e-9)
     # Current: mean of the recorded part of each interval.
     assert found["current_a"] == pytest.approx([1, -0.5, -2], abs=1e-12)
@@ -33,7 +33,7 @@ def test_a_row_on_the_second_counts_for_that_second(raw_trip):
         voltage_v=[1, 1, 1],
         current_a=[1, 1, 1],
     )
-    found = resample(trip, 1.0)
+    found = resample(trip)
     assert found["ambient_c"].tolist() == [20, 30]
     assert found["speed_mps"] == pytest.approx([2, 3])
 
@@ -74,7 +74,7 @@ def test_position_moves_between_held_fixes(raw_trip):
         latitude_deg=[42.0, 42.0, 42.2, 42.2, 42.4],
         longitude_deg=[-83.0, -83.0, -83.0, -83.0, -83.0],
     )
-    found = resample(trip, 1.0)
+    found = resample(trip)
     assert found["latitude_deg"] == pytest.approx([42.1, 42.2, 42.3, 42.4])
     assert found["longitude_deg"] == pytest.approx([-83.0] * 4)
     assert "energy_wh" not in found
@@ -82,12 +82,12 @@ def test_position_moves_between_held_fixes(raw_trip):
 
 def test_flags_count_when_set_at_any_time_in_the_second(raw_trip):
     trip = raw_trip([0, 1.2, 1.4, 3], speed_mps=[1, 2, 3, 4], intersection=[0, 1, 0, 0])
-    assert resample(trip, 1.0)["intersection"].tolist() == [0, 1, 0]
+    assert resample(trip)["intersection"].tolist() == [0, 1, 0]
 
 
 def test_a_full_pack_reads_one(raw_trip):
     trip = raw_trip([0, 2], speed_mps=[1, 2], soc=[1.0000003, 0.5])
-    assert resample(trip, 1.0)["soc"].tolist() == [1.0, 0.5]
+    assert resample(trip)["soc"].tolist() == [1.0, 0.5]
 
 
 @pytest.mark.parametrize("source", ["energy_step_wh", "energy_total_wh"])
@@ -95,14 +95,7 @@ def test_energy_from_steps_and_counters(raw_trip, source):
     # 4 Wh between 0 and 2 s, -1 Wh to 3 s. The first step belongs to the time before the trip.
     values = {"energy_step_wh": [9, 4, -1], "energy_total_wh": [9, 13, 12]}[source]
     trip = raw_trip([0, 2, 3], speed_mps=[1, 2, 3], **{source: values})
-    assert resample(trip, 1.0)["energy_wh"] == pytest.approx([2, 2, -1])
-
-
-def test_other_intervals(raw_trip):
-    trip = raw_trip([0, 1, 2, 3], speed_mps=[0, 1, 2, 3], power_w=[3600, 3600, 3600, 3600])
-    found = resample(trip, 0.5)
-    assert found["speed_mps"] == pytest.approx([0.5, 1, 1.5, 2, 2.5, 3])
-    assert found["energy_wh"] == pytest.approx([0.5] * 6)
+    assert resample(trip)["energy_wh"] == pytest.approx([2, 2, -1])
 
 
 def test_mean_is_centred_and_keeps_its_ends():
@@ -113,20 +106,19 @@ def test_mean_is_centred_and_keeps_its_ends():
 @given(
     gaps=st.lists(st.integers(1, 90), min_size=2, max_size=60),
     seed=st.integers(0, 2**31),
-    interval_s=st.sampled_from([0.5, 1.0, 2.0]),
 )
-def test_resampling_conserves_energy_and_charge_whatever_the_spacing(gaps, seed, interval_s):
+def test_resampling_conserves_energy_and_charge_whatever_the_spacing(gaps, seed):
     """Rows at multiples of 0.1 s, power of either sign: the sum of increments is the integral."""
     time_s = np.concatenate(([0], np.cumsum(gaps))) / 10
     draw = np.random.default_rng(seed)
     voltage = draw.uniform(300, 400, len(time_s))
     current = draw.uniform(-100, 200, len(time_s))
     channels = {"speed_mps": np.ones(len(time_s)), "voltage_v": voltage, "current_a": current}
-    found = resample(RawTrip("1", time_s + 17.3, channels), interval_s)
+    found = resample(RawTrip("1", time_s + 17.3, channels))
     direct = (voltage[:-1] * current[:-1] * np.diff(time_s)).sum() / 3600
     gross = np.abs(voltage[:-1] * current[:-1] * np.diff(time_s)).sum() / 3600
     assert found["energy_wh"].sum() == pytest.approx(direct, abs=1e-9 * gross)
-    ends = np.minimum(np.arange(1, len(found["current_a"]) + 1) * interval_s, time_s[-1])
+    ends = np.minimum(np.arange(1, len(found["current_a"]) + 1), time_s[-1])
     observed_s = np.diff(np.concatenate(([0], ends)))
     charge = (current[:-1] * np.diff(time_s)).sum()
     assert (found["current_a"] * observed_s).sum() == pytest.approx(charge, abs=1e-6)

@@ -14,7 +14,7 @@ import pytest
 
 from fedwatt.errors import DataError
 from fedwatt.telemetry import Trip, Vehicle
-from fedwatt.telemetry.maps import EnrichedVehicles, Extract, osm, with_map
+from fedwatt.telemetry.maps import Extract, Maps, osm, with_map
 from fedwatt.telemetry.maps.roads import Box
 from tests.telemetry.maps.osm_files import osm_xml, place, write_osm
 
@@ -271,12 +271,11 @@ def test_enriching_counts_and_can_leave_out(town):
     known = [drive(EAST_M, 8.0, str(i)) for i in range(3)]
     blind = Trip("blind", {"speed_mps": np.ones(5)})
     fleet = [unlabelled("full", (*known, blind)), unlabelled("poor", (known[0], blind))]
-    every = EnrichedVehicles(fleet, extract=Extract(town))
-    assert [len(vehicle.trips) for vehicle in every] == [4, 2]
+    every = Maps(osm=town)
+    assert [len(vehicle.trips) for vehicle in every.enriched(fleet)] == [4, 2]
     assert every.sentences()[0].startswith("Map: 4 of 6 trips")
-    assert not list(every) and every.sentences()[0].startswith("Map: 4 of 6 trips")
-    only = EnrichedVehicles(fleet, extract=Extract(town), only_enriched=True)
-    assert [(vehicle.name, len(vehicle.trips)) for vehicle in only] == [("full", 3)]
+    only = Maps(osm=town, only_enriched=True)
+    assert [(v.name, len(v.trips)) for v in only.enriched(fleet)] == [("full", 3)]
     assert only.sentences()[-1] == "Left out: poor has under 3 enriched trips."
 
 
@@ -290,4 +289,4 @@ def test_enriching_counts_and_can_leave_out(town):
 def test_enriching_in_vain_is_refused(town, trips, only, message):
     fleet = [unlabelled("car", trips)]
     with pytest.raises(DataError, match=message):
-        list(EnrichedVehicles(fleet, extract=Extract(town), only_enriched=only))
+        list(Maps(osm=town, only_enriched=only).enriched(fleet))

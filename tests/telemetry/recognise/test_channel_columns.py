@@ -60,6 +60,7 @@ def test_five_languages(tmp_path, names: str) -> None:
         ("Battery power", pl.lit(45_000.0), "power_w", "W"),
         ("ambient", pl.lit(285.0), "ambient_c", "K"),
         ("outside temp", pl.lit(80.0), "ambient_c", "°F"),
+        ("outside temp", pl.lit(55.0), "ambient_c", "°F"),
         ("Pack voltage", pl.lit(360_000.0), "voltage_v", "mV"),
         ("energy", pl.col("t") - 1.7e9, "energy_total_wh", "Wh"),
         ("Energy [Wh]", pl.col("amp"), "energy_step_wh", "Wh"),

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from fedwatt.errors import DataError
-from fedwatt.telemetry.recognise.clock import find_clock
+from fedwatt.telemetry.recognise.identity import find_clock
 from fedwatt.telemetry.recognise.table_sample import TableSample, read_sample
 
 NOON = 1_709_985_600.0  # 9 March 2024, 12:00 UTC

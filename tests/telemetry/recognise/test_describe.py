@@ -6,8 +6,7 @@ import pytest
 from fedwatt.errors import DataError
 from fedwatt.telemetry.readers import import_csv
 from fedwatt.telemetry.readers.mapping import parse_mapping
-from fedwatt.telemetry.recognise.describe import mapping_text
-from fedwatt.telemetry.recognise.understand import understand
+from fedwatt.telemetry.recognise.understand import mapping_text, understand
 from tests.telemetry.readers.test_mapping_reader import table
 
 
@@ -40,9 +39,9 @@ def test_a_proposal_for_other_names(tmp_path):
         "2024-05-01T00:00:00,1,2,3,4,50,6,7\n"
     )
     mapping = parse_mapping(mapping_text(understand(path)), "proposed.toml")
-    assert mapping.time_unit == "iso"
-    assert mapping.vehicle == ("from", "file")
-    assert mapping.trip == ("from", "gaps")
+    assert mapping.time.unit == "iso"
+    assert mapping.vehicle.source == "file"
+    assert mapping.trip.source == "gaps"
     assert {name: channel.unit for name, channel in mapping.channels.items()} == {
         "speed_mps": "m/s",
         "power_w": "kW",
@@ -69,7 +68,7 @@ def test_a_unit_in_a_name_is_believed(tmp_path, column, channel, unit):
     path = tmp_path / "log.csv"
     path.write_text(f"time,speed_mps,{column}\n0,1,2\n")
     text = mapping_text(understand(path))
-    assert f'column = "{column}"\nunit = "{unit}"    # as its name says' in text
+    assert f'column = "{column}"\nunit = "{unit}"    # by its name' in text
     assert parse_mapping(text, "proposed.toml").channels[channel].unit == unit
 
 

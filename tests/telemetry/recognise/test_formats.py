@@ -8,8 +8,7 @@ import pytest
 
 from fedwatt.telemetry.readers import import_csv, load_mapping
 from fedwatt.telemetry.readers.mapping import CsvMapping, parse_mapping
-from fedwatt.telemetry.recognise.describe import mapping_text
-from fedwatt.telemetry.recognise.understand import understand
+from fedwatt.telemetry.recognise.understand import mapping_text, understand
 from fedwatt.telemetry.trip import Vehicle
 from tests.telemetry.recognise.drives import degree_minutes, drive, drives
 

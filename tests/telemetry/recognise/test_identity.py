@@ -8,8 +8,7 @@ import pytest
 from fedwatt.errors import SettingError
 from fedwatt.telemetry.readers import import_csv
 from fedwatt.telemetry.readers.mapping import parse_mapping
-from fedwatt.telemetry.recognise.describe import mapping_text
-from fedwatt.telemetry.recognise.understand import ImportAnswers, understand
+from fedwatt.telemetry.recognise.understand import ImportAnswers, mapping_text, understand
 from tests.telemetry.recognise.drives import START, drive, drives, fleet
 
 CHANNELS = {"speed_mps": "speed", "voltage": "volt", "current": "amp", "lat": "lat", "lon": "lon"}

@@ -10,7 +10,6 @@ import pytest
 
 from fedwatt.telemetry.readers import import_csv
 from fedwatt.telemetry.readers.mapping import parse_mapping
-from fedwatt.telemetry.recognise.describe import mapping_text
 from fedwatt.telemetry.recognise.table_sample import (
     HEAD_BYTES,
     PIECE_BYTES,
@@ -18,7 +17,7 @@ from fedwatt.telemetry.recognise.table_sample import (
     number_style,
     read_sample,
 )
-from fedwatt.telemetry.recognise.understand import understand
+from fedwatt.telemetry.recognise.understand import mapping_text, understand
 from tests.telemetry.recognise.drives import drives
 
 

@@ -1,0 +1,190 @@
+"""Planned routes as one self-contained page: the answer, a map, profiles and numbers."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import cycle
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fedwatt.edge.route_forecast import PlannedRoute, RoutePlan, spread_text
+from fedwatt.edge.trip_page import (
+    Drawn,
+    MapLine,
+    drive_figure,
+    drive_page,
+    keep_units,
+    map_drawn,
+    score,
+)
+from fedwatt.journeys.route_intervals import interval
+from fedwatt.report.style import LOOKS, MUTED, Look
+from fedwatt.telemetry.trip import FloatArray
+
+MOST_POINTS = 800
+"""Of a drawn line; more would be finer than a screen."""
+NEARLY_EMPTY = 0.1
+"""State of charge below which the figure shows where the battery is empty."""
+Draw = Callable[[Axes, PlannedRoute, Look], None]
+
+
+def render_routes(plan: RoutePlan) -> str:
+    """Return the page as text."""
+    looks = _looks(plan.routes)
+    table = {
+        "names": [planned.name for planned in plan.routes],
+        "rows": [
+            {"name": cells[0][0], "values": [value for _, value in cells]}
+            for cells in zip(*(planned.rows() for planned in plan.routes), strict=True)
+        ],
+    }
+    return drive_page(
+        route_figures(plan.routes, looks),
+        {f"--route-{number}": look for number, look in enumerate(looks)},
+        headline=headline(plan),
+        scores=[route_score(planned, f"--route-{n}") for n, planned in enumerate(plan.routes)],
+        trip="Routes",
+        vehicle=plan.model.vehicle or "an unseen vehicle",
+        table=table,
+        remarks=plan.remarks(),
+        facts=_facts(plan),
+    )
+
+
+def _looks(routes: Sequence[PlannedRoute]) -> list[Look]:
+    order = ["fo-ri-fedavg", *(name for name in LOOKS if name != "fo-ri-fedavg")]
+    return [look for look, _ in zip(cycle(LOOKS[name] for name in order), routes, strict=False)]
+
+
+def headline(plan: RoutePlan) -> str:
+    """Return the answer; of several routes, that of the one that takes the least energy."""
+    best = min(plan.routes, key=lambda planned: planned.forecast.total_wh)
+    sentence = best.answer()
+    if len(plan.routes) > 1:
+        sentence = f"{best.name} takes the least energy. {sentence}"
+    return keep_units(sentence)
+
+
+def route_score(planned: PlannedRoute, colour: str) -> dict[str, str]:
+    """Return a route's number in large type: its charge on arrival, or else its energy."""
+    arrival = planned.arrival
+    forecast = planned.forecast
+    if arrival is None:
+        value = f"{forecast.total_wh / 1000:.2f}"
+        unit = "kWh"
+        ends = spread_text(*interval(forecast.energy_levels_wh[-1] / 1000, 0.9), unit, 2)
+    else:
+        value = f"{100 * max(arrival.left, 0):.0f}"
+        unit = "% on arrival"
+        ends = spread_text(*interval(100 * np.maximum(arrival.levels, 0), 0.9), "%")
+    return score(planned.name, value, unit, f"{ends} in 90 % of cases", colour)
+
+
+def map_line(planned: PlannedRoute) -> MapLine:
+    """Return the route with its energy, for the map."""
+    forecast = planned.forecast
+    return MapLine(
+        planned.name,
+        forecast.route.latitude_deg,
+        forecast.route.longitude_deg,
+        np.concatenate([[0.0], forecast.energy_wh]),
+        np.concatenate([[0.0], forecast.metres]),
+    )
+
+
+def route_figures(routes: Sequence[PlannedRoute], looks: Sequence[Look]) -> list[Drawn]:
+    """Return the map, then height, speed, energy and charge along the route."""
+    drawn = [
+        ("speed", "Expected speed", "Mean over 400 m, stops included.", "km/h", _speed),
+        ("energy", "Energy since the start", "The band holds 90 % of cases.", "kWh", _energy),
+    ]
+    if any(planned.forecast.hilly for planned in routes):
+        caption = "Level where no climb is known."
+        drawn.insert(0, ("height", "Height above the start", caption, "m", _height))
+    if all(planned.arrival is not None for planned in routes):
+        caption = "The band holds 90 % of cases; below zero the battery is empty."
+        drawn.append(("charge", "State of charge", caption, "%", _charge))
+    profiles = [
+        (name, title, caption, _figure(routes, looks, unit, draw))
+        for name, title, caption, unit, draw in drawn
+    ]
+    return [*map_drawn(map(map_line, routes)), *profiles]
+
+
+def _figure(routes: Sequence[PlannedRoute], looks: Sequence[Look], unit: str, draw: Draw) -> Figure:
+    def draw_all(axes: Axes) -> None:
+        for planned, look in zip(routes, looks, strict=True):
+            draw(axes, planned, look)
+
+    return drive_figure("km", unit, MaxNLocator(8), draw_all, legend=len(routes) > 1)
+
+
+def _points(planned: PlannedRoute, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Kilometres and values [points, ...] of a line, thinned to what a screen shows."""
+    steps = len(values)
+    at = np.unique(np.linspace(0, steps - 1, min(steps, MOST_POINTS)).astype(np.int64))
+    return planned.forecast.metres[at] / 1000, values[at]
+
+
+def _height(axes: Axes, planned: PlannedRoute, look: Look) -> None:
+    axes.plot(*_points(planned, planned.forecast.height_m), color=look.colour, label=planned.name)
+
+
+def _speed(axes: Axes, planned: PlannedRoute, look: Look) -> None:
+    forecast = planned.forecast
+    # Over 400 m: of a single step the mean speed is mostly whether somebody stopped there.
+    steps = min(max(round(400 / forecast.route.step_m), 1), len(forecast.seconds))
+    seconds = np.concatenate([np.zeros(steps), forecast.seconds])
+    metres = np.concatenate([np.zeros(steps), forecast.metres])
+    mean = (metres[steps:] - metres[:-steps]) / np.maximum(seconds[steps:] - seconds[:-steps], 1e-9)
+    axes.plot(
+        *_points(planned, np.minimum(3.6 * mean, 200.0)), color=look.colour, label=planned.name
+    )
+    axes.set_ylim(bottom=0)
+
+
+def _energy(axes: Axes, planned: PlannedRoute, look: Look) -> None:
+    forecast = planned.forecast
+    low, high = interval(forecast.energy_levels_wh / 1000, 0.9)
+    _band(axes, planned, look, forecast.energy_wh / 1000, low, high)
+
+
+def _charge(axes: Axes, planned: PlannedRoute, look: Look) -> None:
+    arrival = planned.arrival
+    if arrival is None:
+        return
+    _band(axes, planned, look, 100 * arrival.along, *interval(100 * arrival.levels_along, 0.9))
+    if arrival.levels_along.min() < NEARLY_EMPTY:
+        axes.axhline(0, color=MUTED, linewidth=0.8)
+
+
+def _band(
+    axes: Axes,
+    planned: PlannedRoute,
+    look: Look,
+    middle: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+) -> None:
+    kilometres, ends = _points(planned, np.stack([low, high], axis=1))
+    axes.fill_between(kilometres, *ends.T, color=look.colour, alpha=0.16, linewidth=0)
+    axes.plot(*_points(planned, middle), color=look.colour, label=planned.name)
+
+
+def _facts(plan: RoutePlan) -> dict[str, str]:
+    model = plan.model
+    trips = f"{model.trips:,} trips of this vehicle" if model.trips else "no trips of this vehicle"
+    return {
+        "Learned from": f"{model.fleet_vehicles:,} vehicles and {trips}",
+        "Mass": f"{model.mass_kg:,.0f} kg",
+        "Outside temperature": ", ".join(
+            sorted({f"{planned.temperature_c:g} °C" for planned in plan.routes})
+        ),
+        "Known to the fleet": _shares(planned.forecast.known for planned in plan.routes),
+        "Climb known": _shares(planned.forecast.hilly for planned in plan.routes),
+    }
+
+
+def _shares(values: Iterable[float]) -> str:
+    return ", ".join(f"{100 * value:.0f} %" for value in values)

@@ -1,0 +1,231 @@
+"""The paper's methods against FedAvg on fair terms, under every condition that was objected.
+
+Under a condition each method runs at the paper's learning rate, at its own best one and at FedAvg's
+best one; and FedAvg runs at the learning rate at which its steps are as long as FO-FedAvg's. A
+learning rate is chosen on validation trips, under the same condition and with seeds that are used
+for nothing else. `studies.toml` lists the conditions; several splits of the trips are added here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import nan
+from typing import Any, Final
+
+from fedwatt.report.style import name_of
+from fedwatt.report.table import Cell as Entry
+from fedwatt.report.table import ReportTable, TableColumn
+from reproduction.cell import METHODS, OURS, Cell
+from reproduction.grids import TABLE, changes_of
+from reproduction.main_results import how_tuned
+from reproduction.paired import Paired, detectable, holm, paired
+from reproduction.record import Record
+from reproduction.study import Block, Findings, Setting, Study, View
+from reproduction.tables import DETECTABLE, SAME, facts_line, first_places, p_text, trainings, value
+
+BASE = "FedAvg, tuned"
+OWN = "FO-RI-FedAvg, tuned"
+MATCHED = "FedAvg at FO's mean step"
+CONDITIONS: Final[dict[str, dict[str, Any]]] = {e["name"]: e for e in TABLE["conditions"]}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition, and the cells that run under it, FedAvg's at its own learning rate first."""
+
+    name: str
+    title: str
+    cells: Mapping[str, Cell]
+
+
+def condition(
+    setting: Setting, name: str, title: str, base: Cell, methods: Sequence[str], *, brief: bool
+) -> Condition:
+    """Return the cells of a condition, which `base` describes.
+
+    A brief one leaves out controls and learning rates that are not a method's own.
+    """
+    natural = base.partition == "natural" and not base.stride and base.noisy == 0
+    how = how_tuned(setting.scale, base.dataset) if natural else "own rate"
+    cells = {BASE: replace(base, follow=how)}
+    for method in methods:
+        cell = replace(base, method=method)
+        label = name_of(method)
+        full = how_tuned(setting.scale, base.dataset, method) if natural else "own rate"
+        cells[f"{label}, tuned"] = replace(cell, follow=full)
+        if not brief or method in ("fedavg", "fo-ri-fedavg"):
+            cells[f"{label}, rate 0.05"] = cell
+        if not brief and method != "fedavg":
+            cells[f"{label}, FedAvg's rate"] = replace(cell, follow=f"{how}:fedavg")
+    if not brief:
+        cells[MATCHED] = replace(base, follow="matched rate")
+    return Condition(name, title, cells)
+
+
+def conditions_of(name: str, setting: Setting) -> list[Condition]:
+    """Return the conditions of a study, on the first dataset or on all."""
+    entry = CONDITIONS[name]
+    datasets = [dataset for _, dataset in setting.places] if "places" in entry else setting.ved[:1]
+    made = []
+    for dataset in datasets:
+        for table in entry["tables"]:
+            options = entry | table
+            changes = changes_of(table, setting)
+            base = Cell(dataset=dataset, method="fedavg", **changes)
+            made.append(
+                condition(
+                    setting,
+                    f"{table['name']}-{dataset}",
+                    table["title"].format(dataset=dataset, rounds=base.rounds),
+                    base,
+                    options.get("methods", OURS),
+                    brief=options.get("brief", False),
+                )
+            )
+    return made
+
+
+def split_conditions(setting: Setting) -> list[Condition]:
+    """Return the first dataset on several splits of its trips, a condition for each split."""
+    dataset = setting.ved[0]
+    scale = setting.scale
+    return [
+        condition(
+            setting,
+            f"split-{split}-{dataset}",
+            f"{dataset}, split {split}",
+            Cell(
+                dataset=dataset,
+                method="fedavg",
+                split=split,
+                seeds=scale.split_seeds if split else (),
+            ),
+            METHODS,
+            brief=True,
+        )
+        for split in scale.splits
+    ]
+
+
+def cells_of(conditions: Sequence[Condition]) -> list[Cell]:
+    """Return all cells of some conditions."""
+    return [cell for entry in conditions for cell in entry.cells.values()]
+
+
+def show_conditions(name: str, view: View) -> Findings:
+    """Return a table for each condition, all against FedAvg at its own learning rate."""
+    note = (
+        "Tuned: best on validation trips and other seeds, under these very conditions{}; "
+        "FedAvg's rate: the one so chosen for FedAvg."
+    )
+    brief = f", after {view.setting.scale.stride_rounds} rounds at most"
+    blocks = [
+        trainings(
+            view,
+            entry.name,
+            entry.title,
+            entry.cells,
+            note.format(brief if entry.cells[BASE].stride else ""),
+        )
+        for entry in conditions_of(name, view.setting)
+    ]
+    return Findings(tuple(blocks))
+
+
+def _cells(name: str, setting: Setting) -> list[Cell]:
+    return cells_of(conditions_of(name, setting))
+
+
+STUDIES: Final = {
+    name: Study(
+        name,
+        entry["title"],
+        partial(_cells, name),
+        partial(show_conditions, name),
+        claims=tuple(entry["claims"]),
+    )
+    for name, entry in CONDITIONS.items()
+}
+
+
+def by_split(view: View, name: str) -> tuple[dict[int, float], list[int]]:
+    """Return the mean error of `name` per split, and the splits with a diverged seed."""
+    errors = {}
+    diverged_splits = []
+    for entry in split_conditions(view.setting):
+        cell = entry.cells[name]
+        record = view.get(cell)
+        if record is None:
+            continue
+        # The first split has more seeds than the others; only those that all have count.
+        finals = record.final("test_rmse")
+        shared = [finals[seed] for seed in view.setting.scale.split_seeds if seed in finals]
+        if record.diverged:
+            diverged_splits.append(cell.split)
+        elif shared:
+            errors[cell.split] = sum(shared) / len(shared)
+    return errors, diverged_splits
+
+
+def over_splits(view: View, first: str, second: str) -> Paired:
+    """Return one training minus another, split by split."""
+    errors, diverged = by_split(view, first)
+    other_errors, other_diverged = by_split(view, second)
+    return paired(errors, other_errors, diverged, other_diverged)
+
+
+def show_splits(view: View) -> Findings:
+    """Return all trainings against tuned FedAvg over the splits."""
+    conditions = split_conditions(view.setting)
+    names = list(conditions[0].cells)
+    tests: Mapping[str, Paired] = {n: over_splits(view, n, BASE) for n in names if n != BASE}
+    # Settings are the same on every split, so that trainings are the same if they are on one.
+    places = first_places([view.get(conditions[0].cells[name]) for name in names])
+    first = {name: names[place] for name, place in zip(names, places, strict=True)}
+    ran = {n: test.p for n, test in tests.items() if test.ran and first[n] == n}
+    corrected = dict(zip(ran, holm(list(ran.values())), strict=True))
+    rows: list[tuple[Entry, ...]] = []
+    records: list[Record | None] = []
+    for name in names:
+        split_records = [view.get(entry.cells[name]) for entry in conditions]
+        records += split_records
+        errors, _ = by_split(view, name)
+        done = f"{sum(r is not None for r in split_records)} of {len(conditions)}"
+        row: list[Entry] = [name, done, value(next((r for r in split_records if r), None), errors)]
+        if name == BASE:
+            row += ["reference", "–", "–"]
+        elif first[name] == BASE:
+            row += [SAME, "–", "–"]
+        elif tests[name].decided:
+            row += [tests[name].losses(name, BASE), "–", "–"]
+        else:
+            test = tests[name]
+            effect = detectable(test.difference, len(ran))
+            row += [test.difference, p_text(corrected.get(first[name], nan)), effect]
+        rows.append(tuple(row))
+    table = ReportTable(
+        f"splits-{view.setting.ved[0]}",
+        f"Final RMSE over up to {len(conditions)} splits of the trips of {view.setting.ved[0]}",
+        (
+            TableColumn("Training"),
+            TableColumn("Splits"),
+            TableColumn("RMSE", "Wh", 2),
+            TableColumn(f"Against {BASE}, same splits", "Wh", 2),
+            TableColumn("p, Holm"),
+            TableColumn("Detectable", "Wh", 2),
+        ),
+        tuple(rows),
+        "Mean ± standard deviation over splits [95 % interval], each the mean of "
+        f"{len(view.setting.scale.split_seeds)} seeds. {DETECTABLE} Hyperparameters were chosen on "
+        "the validation trips of the first split.",
+    )
+    return Findings((Block(table, facts_line(records)),))
+
+
+SPLITS = Study(
+    "splits",
+    "Several splits of the trips",
+    lambda setting: cells_of(split_conditions(setting)),
+    show_splits,
+    claims=("C6",),
+)
