@@ -102,8 +102,8 @@ def vehicle_rows(
     vehicle = read_vehicle(folder)
     split_of = split_of_trips(vehicle, read_model_config(member_run).data)
     tested = [trip for trip in vehicle.trips if split_of.get(trip.name) == "test"]
-    rest = [trip for trip in vehicle.trips if split_of.get(trip.name, "test") != "test"]
-    recordings = sorted({trip.recording for trip in rest})
+    learnable = [trip for trip in vehicle.trips if split_of.get(trip.name, "test") != "test"]
+    recordings = sorted({trip.recording for trip in learnable})
     file = scratch / "model.onnx"
     export_run(member_run, file, model="personalised", vehicle=folder)
     rows = {MEMBER: [measured(file, vehicle.name, tested)]}
@@ -111,7 +111,7 @@ def vehicle_rows(
         rows[str(trips)] = []
         for draw in range(DRAWS if trips else 1):
             drawn = generator(draw, "adapt", vehicle.name).permutation(recordings)[:trips]
-            few = tuple(trip for trip in rest if trip.recording in set(drawn.tolist()))
+            few = tuple(trip for trip in learnable if trip.recording in set(drawn.tolist()))
             adaptation = adapt(run, file, vehicle=replace(vehicle, trips=few))
             rows[str(trips)].append(measured(file, vehicle.name, tested))
             print(vehicle.name, trips, draw, rows[str(trips)][-1], adaptation.chosen, flush=True)
