@@ -120,18 +120,18 @@ def vehicle_rows(
 
 def tables(record: Mapping[str, Any]) -> dict[str, str]:
     """Return the Markdown of each block of the page."""
-    head = "trips|window RMSE, Wh|of a member's|median trip error|windows covered|trips covered"
+    columns = {"windows_covered": "windows covered", "trips_covered": "trips covered"}
     blocks = {}
     for elevation, part in record["elevation"].items():
         rows = []
+        covered = [name for name in columns if name in part["mean"][MEMBER]]
         for trips in (*map(str, record["trips"]), MEMBER):
             mean = part["mean"][trips]
-            rows.append(
-                f"{trips}|{mean['rmse_wh']:.1f}|{mean['of_member']:.2f}|"
-                f"{mean['trip_error']:.1%}|{mean['windows_covered']:.1%}|"
-                f"{mean['trips_covered']:.1%}"
-            )
-        blocks[elevation] = table(head, rows)
+            cells = [trips, f"{mean['rmse_wh']:.1f}", f"{mean['of_member']:.2f}"]
+            cells.append(f"{mean['trip_error']:.1%}")
+            rows.append("|".join([*cells, *(f"{mean[name]:.1%}" for name in covered)]))
+        head = ["trips", "window RMSE, Wh", "of a member's", "median trip error"]
+        blocks[elevation] = table("|".join([*head, *(columns[n] for n in covered)]), rows)
     return blocks
 
 

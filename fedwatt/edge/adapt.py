@@ -21,12 +21,13 @@ import torch
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel, export, read_trained, with_climb_of
 from fedwatt.edge.export_run import about_run
+from fedwatt.edge.pretrained import routes_of_member
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.store import read_map_file
 from fedwatt.errors import DataError, SettingError, counted
 from fedwatt.evaluation.finetune import PersonalisedModel, personalised_models
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.journeys import own_elevation, read_fleet_scaling, read_intervals, vehicle_routes
+from fedwatt.runs.journeys import own_elevation, read_fleet_scaling, read_intervals
 from fedwatt.runs.model_file import MODEL_FILE, flat
 from fedwatt.runs.simulation import federation_for
 from fedwatt.runs.source import learns_elevation
@@ -99,7 +100,7 @@ def adapt(
         climbing = with_climb_of(config, aligned, elevation_map)[0]
         client = build_client(climbing, data, unseen=scaling)
         trained, tuned = _fine_tuned(trained, client)
-    planned = vehicle_routes(run, config, vehicle) if routes else None
+    planned = routes_of_member(run, config, vehicle) if routes else None
     card = export(
         trained,
         Path(out),

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel, export, read_trained
+from fedwatt.edge.pretrained import routes_of_member
 from fedwatt.errors import DataError, RunError, SettingError, unknown
 from fedwatt.journeys.intervals import USUAL
 from fedwatt.journeys.ridge import FleetRidge
@@ -17,7 +18,7 @@ from fedwatt.models import MODELS, Model
 from fedwatt.report.load import RunTables, load_run, where
 from fedwatt.report.statistics import estimate, final_model, vehicle_rmse
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.journeys import read_intervals, read_trip_prior, vehicle_routes
+from fedwatt.runs.journeys import read_intervals, read_trip_prior
 from fedwatt.runs.model_file import read_personalised, read_personalised_file
 from fedwatt.runs.provenance import describe_fleet
 from fedwatt.runs.source import learns_elevation, vehicle_maker, vehicle_map
@@ -70,7 +71,7 @@ def export_run(
             raise SettingError("Routes are a vehicle's: give its folder with --vehicle.")
         return trained, export(trained, out, form=form)
     field = vehicle_map(trained.config, run, vehicle_data.name, elevation)
-    planned = vehicle_routes(run, trained.config, vehicle_data) if routes else None
+    planned = routes_of_member(run, trained.config, vehicle_data) if routes else None
     return trained, export(
         trained, out, vehicle=vehicle_data, form=form, field=field, routes=planned
     )

@@ -22,7 +22,6 @@ PAGES = (
     "index_repeatability",
     "journeys_routes",
     "edge_adapt",
-    "edge_serve",
     "elevation_tables",
     "local_baselines",
 )
