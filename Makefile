@@ -12,7 +12,7 @@ RUN ?= runs/first
 READY_RUN := .venv/.ready-run
 READY := .venv/.ready
 READY_DOCS := .venv/.ready-docs
-READY_RELEASE := .venv/.ready-release
+READY_RELEASE := build/release/.ready
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 $(READY_RUN): pyproject.toml constraints.txt
@@ -30,8 +30,10 @@ $(READY_DOCS): $(READY)
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev,docs]"
 	touch $@
 
-$(READY_RELEASE): $(READY)
-	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev,release]"
+# Apart from .venv: twine needs a newer packaging than Flower allows.
+$(READY_RELEASE): Makefile
+	$(PYTHON) -m venv build/release
+	build/release/bin/pip install --disable-pip-version-check -q build==1.6.1 twine==7.0.0
 	touch $@
 
 .PHONY: help setup run test flower lint types reproduce bench docs dist wheel clean
@@ -80,8 +82,8 @@ docs: $(READY_DOCS) ## Build the documentation of this version into build/site/V
 	$(BIN)/mkdocs build --strict --site-dir build/site/$(VERSION)
 
 dist: $(READY_RELEASE) ## Build the wheel and the source archive into dist/, and check them.
-	$(BIN)/python -m build
-	$(BIN)/twine check --strict dist/*
+	build/release/bin/python -m build
+	build/release/bin/twine check --strict dist/*
 
 wheel: dist ## Install the wheel into a clean environment, and train and predict with it.
 	rm -rf build/wheel

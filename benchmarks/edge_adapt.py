@@ -39,7 +39,7 @@ from fedwatt.runs.run import Run
 from fedwatt.telemetry import Trip
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows.client import split_of_trips
-from fedwatt.windows.splits import window_ends, window_energy
+from fedwatt.windows.splits import window_ends, window_sums
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "adapt.json"
@@ -75,8 +75,8 @@ def measured(model: Path, vehicle: str, trips: Sequence[Trip]) -> dict[str, floa
     for trip in trips:
         prediction = predict_trip(opened, trip, vehicle)
         ends = window_ends(trip.seconds, length=window)
-        true_wh = window_energy(trip.channels["energy_wh"], ends, length=window)
-        speed = window_energy(prediction.trip.channels["speed_mps"], ends, length=window) / window
+        true_wh = window_sums(trip.channels["energy_wh"], ends, length=window)
+        speed = window_sums(prediction.trip.channels["speed_mps"], ends, length=window) / window
         low, high = intervals.around(
             prediction.windows_wh, speed, prediction.climb_known, prediction.cold
         )

@@ -18,7 +18,7 @@ from fedwatt.telemetry.readers.ved import VedReader
 from fedwatt.telemetry.trip import RawTrip
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
-from fedwatt.windows.splits import window_ends, window_energy
+from fedwatt.windows.splits import window_ends, window_sums
 
 
 def stream(
@@ -49,7 +49,7 @@ def stream(
             same = [part for part in parts if len(part) == len(batch)]
             made = min(same, key=lambda part: float(np.abs(part - batch).max()), default=None)
             made = np.full(len(batch), math.inf) if made is None else made
-            measured = window_energy(trip.channels["energy_wh"], window_ends(trip.seconds))
+            measured = window_sums(trip.channels["energy_wh"], window_ends(trip.seconds))
             gaps.append(np.abs(made - batch))
             settled.append(settled_windows(models[name], trip))
             errors.append(np.stack([made - measured, batch - measured]))

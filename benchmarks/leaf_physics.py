@@ -32,7 +32,7 @@ from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.readers import VED_CLEANING, import_ved
 from fedwatt.telemetry.trip import FloatArray
 from fedwatt.windows.features import acceleration
-from fedwatt.windows.splits import split_trips, window_ends, window_energy
+from fedwatt.windows.splits import split_trips, window_ends, window_sums
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SPLIT = (0.7, 0.1, 0.2)
@@ -177,7 +177,7 @@ def distributions(vehicles: Iterable[Vehicle]) -> dict[str, Any]:
             found["trip length"].append(np.array([km]))
             found["consumption"].append(np.array([energy.sum() / km]))
             ends = window_ends(len(speed), stride=10)
-            found["energy of 60 s"].append(window_energy(energy, ends))
+            found["energy of 60 s"].append(window_sums(energy, ends))
     result: dict[str, Any] = {"vehicles": count, "trips": trips}
     result["standing"] = round(standing / seconds, 3)
     for name, (unit, edges) in DISTRIBUTIONS.items():

@@ -27,7 +27,7 @@ from fedwatt.methods import get
 from fedwatt.methods.roughness import RoughnessProximal, loss_slices, unit
 from fedwatt.methods.rule import Batch
 from fedwatt.models import MLP, Model
-from fedwatt.models.loss import squared
+from fedwatt.models.model import squared
 from fedwatt.threads import threads
 
 DEFAULT_PROBE = (10, 100, 128)

@@ -25,8 +25,8 @@ from fedwatt.errors import SettingError
 from fedwatt.evaluation import personalise
 from fedwatt.federation import Federation, RoundRecord, State
 from fedwatt.federation.evaluate import vehicle_errors
+from fedwatt.federation.federation import train_side_by_side
 from fedwatt.federation.loop import TrainingResult
-from fedwatt.federation.together import train_side_by_side
 from fedwatt.files import write_text
 from fedwatt.methods import Method
 from fedwatt.metrics import micro

@@ -172,7 +172,7 @@ def is_single(reference: str) -> bool:
 
 
 def parts(name: str) -> list[str]:
-    """Return the parts of a composition.
+    """Split the name of a composed method at + and @.
 
     >>> parts("fractional+./sam.py:sam@adam")
     ['fractional', './sam.py:sam', 'adam']
@@ -192,7 +192,7 @@ def carry(files: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def named_in(document: str | None) -> Iterator[None]:
-    """Take names from `document`, which may name no code that the user has not named.
+    """Resolve references in this block as those of a file, which may name trusted code only.
 
     None: the text was written by this program for its user, as in a task on another machine.
     """

@@ -55,7 +55,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a run folder; columns in the order of its file."""
+    """The declaration of a table of a run folder; columns in the order of its file."""
 
     description: str
     columns: tuple[Column, ...]

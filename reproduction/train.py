@@ -20,9 +20,9 @@ from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.job import Job
 from fedwatt.engine.pool import resolve_device
 from fedwatt.federation import Federation, History, RoundRecord, State
+from fedwatt.federation.federation import train_side_by_side
 from fedwatt.federation.participation import participant_count, participants
 from fedwatt.federation.records import Evaluation
-from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import Fractional, Method, RoughnessProximal, get
 from fedwatt.methods.rule import LocalRule, Rows, scheduled
 from fedwatt.metrics import micro

@@ -46,19 +46,3 @@ def test_the_notebook_has_the_same_cells(page: Path) -> None:
     for cell in json.loads(kept)["cells"]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", "".join(cell["source"])):
             assert (ROOT / "notebooks" / target).exists(), target
-
-
-def test_the_fleet_over_the_network_is_the_guide_s() -> None:
-    # tests/deploy/test_flower.py runs the guide's commands with real processes.
-    guide = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8").splitlines()
-    tutorial = (ROOT / "docs" / "tutorials" / "your-fleet.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```console\n(.*?)```", tutorial, re.DOTALL)
-    folders = {
-        "fleets/own/van-": "cars/fleet/van-",
-        " keys/": " cars/keys/",
-        " state/": " cars/state/",
-    }
-    for folder, folder_of_guide in folders.items():
-        block = block.replace(folder, folder_of_guide)
-    lines = block.replace("van-", "car-00").splitlines()
-    assert [line for line in guide if line in lines] == lines

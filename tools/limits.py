@@ -66,12 +66,12 @@ class Limits:
 
     function: int = 60
     file: int = 500
-    files: int = 330
-    tokens: int = 392_000
-    vague_names: int = 130
+    files: int = 309
+    tokens: int = 384_000
+    vague_names: int = 20
     openers: int = 0
-    packed: int = 2
-    skips: int = 8
+    packed: int = 1
+    skips: int = 7
 
 
 def findings(library: Path, limits: Limits) -> Iterator[str]:

@@ -60,7 +60,7 @@ LOCAL = "127.0.0.1:9092"
 
 
 def flower_of(store: Path, address: str) -> "Flower":
-    """Return Flower's commands for the server at `address`; RunError without Flower."""
+    """Return the Flower processes of the server at `address`; refuse without Flower."""
     from fedwatt.deploy import need_flower
 
     need_flower()

@@ -26,7 +26,7 @@ class OneLineFormatter(logging.Formatter):
 
 
 def show_log() -> None:
-    """Write fedwatt's log, and nobody else's, to the error stream."""
+    """Write the log of fedwatt, without other libraries', to the error stream."""
     handler = logging.StreamHandler()
     handler.setFormatter(OneLineFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
     log.handlers = [handler]

@@ -217,7 +217,7 @@ class _Draft:
     notes: Mapping[str, str]
 
     def content(self, card: ModelCard) -> bytes:
-        """Return the file with this card."""
+        """Return the bytes of the ONNX file with this card."""
         return _bytes(card, self.network, self.notes)
 
     def trips(self, split: str) -> list[Trip]:

@@ -362,7 +362,7 @@ class EnergyMeter:
     begun: bool = False
 
     def add(self, time_s: float, energy_wh: float | None) -> None:
-        """Take in a sample; one that is not later than the last one counts for nothing."""
+        """Add a sample; ignore one that is not later than the last one."""
         if not math.isfinite(time_s) or time_s <= self.last_s:
             return
         has_energy = energy_wh is not None and math.isfinite(energy_wh)

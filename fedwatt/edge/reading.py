@@ -126,9 +126,7 @@ def _refuse_beyond_limits(path: Path, name: str, values: FloatArray) -> None:
 
 
 def read_route(path: Path) -> tuple[Route, float | None]:
-    """Return the route at `path`, and the outside temperature where a recorded trip knows it,
-    °C.
-    """
+    """Return the route at `path`, and the outside temperature in °C if it is a recorded trip."""
     readers = {".gpx": _gpx, ".geojson": _geojson, ".json": _geojson, ".csv": _csv}
     reader = readers.get(path.suffix.lower())
     if reader is None:

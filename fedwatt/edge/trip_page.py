@@ -325,9 +325,9 @@ def keep_units(sentence: str) -> str:
 def scores(
     prediction: TripPrediction, reach: RangeEstimate | None, role: str = ""
 ) -> list[dict[str, str]]:
-    """Numbers in large type: what, value, unit, remark, colour.
+    """Return the headline numbers of a trip page, each with title, value, unit, remark and colour.
 
-    `role` is what the trip was to the model (`ModelCard.role_of`).
+    `role` is the trip's split (`ModelCard.role_of`).
     """
     interval = prediction.interval_wh
     measured = prediction.measured_total_wh

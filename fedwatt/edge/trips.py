@@ -23,7 +23,7 @@ from fedwatt.journeys.mixture import TripBalance
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip
 from fedwatt.windows.features import CLIMB, CLIMB_KNOWN, FEATURES, feature_columns, trip_features
-from fedwatt.windows.splits import known_windows, window_ends, window_energy, window_means
+from fedwatt.windows.splits import known_windows, window_ends, window_means, window_sums
 from fedwatt.windows.time_offset import delayed
 
 if TYPE_CHECKING:  # what is worked out here needs no onnxruntime
@@ -199,12 +199,12 @@ def charge_over_time(
 
 @dataclass(frozen=True)
 class RangeEstimate:
-    """A plan and a charge.
+    """State of charge on arrival and range, for a planned trip.
 
-    `arrival` is the state of charge at the plan's end with its interval `arrival_low` to
-    `arrival_high` (below 0: the plan is longer than the charge). `range_km` is how far the charge
-    reaches in driving like the plan's, `remaining_km` what of it is left on arrival; both are
-    infinite where the plan takes no energy. `short_wh` is what the charge lacks for the plan.
+    `arrival` is the state of charge on arrival with its interval `arrival_low` to `arrival_high`
+    (below 0: the battery does not suffice). `range_km` is the range at the trip's consumption,
+    `remaining_km` the range left on arrival; both are infinite for a trip without consumption.
+    `short_wh` is the energy that is missing for the trip.
     """
 
     arrival: float
@@ -254,7 +254,7 @@ def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> CalibrationTrip:
     energy_wh = trip.channels["energy_wh"]
     return CalibrationTrip(
         windows_wh=prediction.windows_wh,
-        measured_wh=window_energy(energy_wh, ends, length=window),
+        measured_wh=window_sums(energy_wh, ends, length=window),
         speed_mps=window_means(trip.channels["speed_mps"], ends, length=window),
         trip_wh=prediction.total_wh,
         trip_measured_wh=float(energy_wh.sum()),

@@ -149,7 +149,7 @@ def distance_m(
 
 
 def spread(values: NDArray[Any], at: IntArray, places: int) -> NDArray[Any]:
-    """`values` at their places among so many, 0 elsewhere, [places].
+    """Return an array [places] with `values` at the indices `at`, and 0 elsewhere.
 
     >>> spread(np.array([7, 9]), np.array([2, 0]), 4)
     array([9, 0, 7, 0])

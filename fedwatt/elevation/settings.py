@@ -72,7 +72,7 @@ class ElevationSettings(Checked):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Seconds that segments may have: `segment_s`, then longer ones that are tried."""
+        """Candidate segment lengths in seconds: `segment_s`, then longer ones."""
         longer = tuple(length for length in LONGER_S if length > self.segment_s)
         return (self.segment_s, *(longer if self.chooses else ()))
 

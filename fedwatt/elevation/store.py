@@ -36,7 +36,7 @@ log = logging.getLogger("fedwatt.elevation")
 
 @dataclass(frozen=True)
 class Provenance:
-    """The vehicles that contributed to a map, and what decided on their training trips.
+    """The vehicles that contributed to a map, and the settings of their training split.
 
     `window` in samples: trips shorter than a window are in no split.
     """

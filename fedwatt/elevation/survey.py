@@ -207,7 +207,7 @@ CLEAR_GAIN = 1.02
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """Residual energy of each segment [segments], and the energy of a metre of climb there.
+    """Residual energy per segment [segments], with its noise and the energy per metre of climb.
 
     residual_wh   energy not explained by physics: slope_wh_per_m times climb, and noise
     noise_wh      standard deviation of that noise, robustly

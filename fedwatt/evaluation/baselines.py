@@ -365,7 +365,7 @@ REFERENCES: Final = {
 
 
 def baseline_vehicles(fleet: Federation) -> list[int]:
-    """Return the numbers of the vehicles that baselines are computed for."""
+    """Return the places in the fleet of the vehicles with baselines."""
     clients = fleet.fleet.clients
     return [k for k in fleet.fleet.sample(MOST_VEHICLES) if not clients[k].held_out]
 

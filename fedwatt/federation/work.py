@@ -90,7 +90,7 @@ class Work:
 
     @cached_property
     def _rows(self) -> dict[int, list[int]]:
-        """By run, its rows in ascending order of its vehicles."""
+        """Row numbers of each run, in ascending order of vehicles."""
         rows_of_run: dict[int, list[int]] = {}
         for row, call in sorted(enumerate(self.calls), key=lambda pair: pair[1].vehicle):
             rows_of_run.setdefault(call.run, []).append(row)

@@ -40,10 +40,10 @@ def refuse_impossible_charge(charge: float) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
-    """A route and a charge.
+    """State of charge along a route.
 
     charge         at the start, 0 to 1
-    left           state of charge at the end, below 0 where it does not suffice
+    left           at the end; below 0: the charge does not suffice
     along          expected state of charge at the end of each step, [steps]
     levels_along   the same at 99 levels, ascending, [steps, 99]
     reach_m        metres after which the charge would run out; inf: it reaches the end
@@ -65,7 +65,7 @@ class Arrival:
 
     @property
     def likely(self) -> float:
-        """Probability of reaching the end, as far as 99 levels tell: from 0.01 to 0.99."""
+        """Probability of reaching the end, from 0.01 to 0.99."""
         return float(np.clip((self.levels >= 0).mean(), LEVELS[0], LEVELS[-1]))
 
     def reach(self, share: float) -> tuple[float, float]:
@@ -79,7 +79,7 @@ class Arrival:
 def arrival(forecast: RouteForecast, charge: float, capacity_wh: float) -> Arrival:
     """Return the state of charge after the route from `charge` (0 to 1) of `capacity_wh`.
 
-    The charge cannot rise above 1: what braking frees on a full pack is lost.
+    The charge cannot rise above 1: energy of braking on a full pack is lost.
     """
     refuse_impossible_charge(charge)
     usable_wh(capacity_wh / 1000)
@@ -96,7 +96,7 @@ def arrival(forecast: RouteForecast, charge: float, capacity_wh: float) -> Arriv
 
 
 def charge_along(energy_wh: FloatArray, charge: float, capacity_wh: float) -> FloatArray:
-    """State of charge after each step, [steps, n], from energies since the start, [steps, n].
+    """Return the state of charge after each step, [steps, n], from energies since the start.
 
     >>> # A full pack of 16 kWh goes down a hill that would give it 2, and up again.
     >>> charge_along(np.array([[-2000.0], [0.0]]), 1.0, 16000.0).ravel()
@@ -108,7 +108,7 @@ def charge_along(energy_wh: FloatArray, charge: float, capacity_wh: float) -> Fl
 
 
 def _spent_at(charges: FloatArray, metres: FloatArray) -> FloatArray:
-    """Metres at which each column of charges [steps, n] is first below 0, [n]; inf: never.
+    """Return the metres at which each column of charges [steps, n] first is below 0; inf: never.
 
     >>> _spent_at(np.array([[0.1], [-0.1], [0.2]]), np.array([10.0, 20.0, 30.0]))
     array([20.])

@@ -112,7 +112,7 @@ def _summed(keys: IntArray, values: FloatArray) -> DrivingSums:
 
 
 def vehicle_sums(trips: Iterable[DrivingSums]) -> DrivingSums:
-    """All passes of one vehicle: every cell counts one vehicle."""
+    """Return the sum over passes of one vehicle; every cell counts one vehicle."""
     total = add(list(trips))
     return DrivingSums(total.keys, total.sums, np.minimum(total.vehicles, 1))
 
@@ -168,11 +168,6 @@ def _turns(route: Route) -> FloatArray:
     return np.asarray(np.abs(padded[2 * reach :] - padded[: -2 * reach]))
 
 
-def road_sums(trip: Trip, route: Route, at_m: FloatArray) -> DrivingSums:
-    """Return the sums of one pass by class of road; `at_m` [seconds] is as in `trip_sums`."""
-    return trip_sums(trip, route, at_m, road_classes(route))
-
-
 @dataclass(frozen=True, eq=False)
 class RoadClasses:
     """The fleet's sums by class of road, from which any route can be read."""
@@ -193,7 +188,7 @@ class RoadClasses:
 
 @dataclass(frozen=True, eq=False)
 class DrivingField:
-    """Sums that a vehicle can read how a route is driven from."""
+    """Sums by cell, from which the expected driving on a route is read."""
 
     grid: Grid
     cells: DrivingSums

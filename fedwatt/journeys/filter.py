@@ -177,37 +177,24 @@ class TripFilter:
             self.cold = coldness(ambient_c)
             self._latest = (0, self.prior.initial_state(self.cold))
 
-    def expected(
-        self,
-        second: int,
-        predicted_wh: float,
-        seconds: int | None = None,
-        speed_mps: float = 0.0,
-    ) -> Correction:
+    def expected(self, second: int, predicted_wh: float, speed_mps: float = 0.0) -> Correction:
         """Return the correction of the window that ends at `second`, from windows before it.
 
-        `seconds` of the window are in the trip (None: all); `speed_mps` is its mean speed.
+        `speed_mps` is the window's mean speed.
         """
-        share = 1.0 if seconds is None else seconds / self.window
-        mean_wh, variance = expected(self._carried(second), share, predicted_wh)
-        noise = share * self.prior.noise(predicted_wh, speed_mps)
+        mean_wh, variance = expected(self._carried(second), 1.0, predicted_wh)
+        noise = self.prior.noise(predicted_wh, speed_mps)
         return Correction(mean_wh, math.sqrt(variance + noise))
 
     def observe(
-        self,
-        second: int,
-        predicted_wh: float,
-        measured_wh: float,
-        seconds: int | None = None,
-        speed_mps: float = 0.0,
+        self, second: int, predicted_wh: float, measured_wh: float, speed_mps: float = 0.0
     ) -> None:
-        """Take in the measured energy of the window that ends at `second`."""
+        """Update with the measured energy of the window that ends at `second`."""
         if not (math.isfinite(measured_wh) and math.isfinite(predicted_wh)):
             return
-        share = 1.0 if seconds is None else seconds / self.window
-        noise = share * self.prior.noise(predicted_wh, speed_mps)
+        noise = self.prior.noise(predicted_wh, speed_mps)
         residual_wh = measured_wh - predicted_wh
-        new = updated(self._carried(second), share, predicted_wh, residual_wh, noise)
+        new = updated(self._carried(second), 1.0, predicted_wh, residual_wh, noise)
         if new is None:
             self.ignored += 1
             return
@@ -252,7 +239,7 @@ class TripFilter:
         return {"states": dict(self._states), "latest": self._latest, "cold": self.cold}
 
     def restore(self, entry: Mapping[str, Any]) -> None:
-        """Continue from a state of `to_json`."""
+        """Set the filter's state from the JSON of `to_json`."""
         then, latest = entry["latest"]
         self.cold = float(entry["cold"])
         self._latest = (int(then), tuple(map(float, latest)))

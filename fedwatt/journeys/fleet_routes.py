@@ -1,8 +1,6 @@
-"""The fleet's route model, and a vehicle's version of it.
+"""The fleet's route model, a vehicle's version of it, and the data of a vehicle's contributions.
 
-How the fleet learns it is in `route_exchange`.
-
-A vehicle's part in learning routes: the passes that it keeps, and the sums that it answers.
+`route_exchange` has the steps in which a fleet learns the model.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +19,7 @@ from fedwatt.journeys.driving_field import (
     RoadClasses,
     add,
     on_board,
-    road_sums,
+    road_classes,
     trip_sums,
     vehicle_sums,
 )
@@ -29,7 +27,6 @@ from fedwatt.journeys.in_trip import SHARES, Moments, UnderWay, driven, moments
 from fedwatt.journeys.mixed_effects import (
     FleetEffects,
     Observations,
-    OwnEffects,
     effect_sums,
     left_out,
     own_effects,
@@ -63,17 +60,17 @@ from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 SHORTEST_M = 500.0
 REFERENCE_MASS_KG = 1700.0
 USUAL_C = 20.0
-"""Outside temperature of a recorded trip that says none: neither cold nor hot to `route_features`,
-so nothing is learned about heating from it. A forecast never assumes it."""
+"""Outside temperature of a recorded trip without one. Neither cold nor hot to `route_features`, so
+the trip does not change what is learned about heating. A forecast never assumes it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """A recorded trip as a route was driven.
+    """A recorded trip with its route.
 
     at_m   metres along the route, [seconds]
     cells  places and headings of the route's steps, [steps]
-    sums   what it adds to the driving field
+    sums   the trip's contribution to the driving field
     """
 
     trip: Trip
@@ -84,35 +81,35 @@ class Pass:
 
     @cached_property
     def roads(self) -> DrivingSums:
-        """Its sums by class of road."""
-        return road_sums(self.trip, self.route, self.at_m)
+        """The trip's sums by class of road."""
+        return trip_sums(self.trip, self.route, self.at_m, road_classes(self.route))
 
     @property
     def temperature_c(self) -> float:
-        """Outside temperature, as a forecast would have it."""
+        """Outside temperature; `USUAL_C` where none was recorded."""
         outside = outside_c(self.trip)
         return USUAL_C if outside is None else outside
 
     def measured(self, target: str) -> float:
-        """Wh, or seconds."""
+        """Return the measured energy, Wh, or duration, s."""
         if target == "duration":
             return float(self.trip.seconds)
         return float(self.trip.channels["energy_wh"].sum())
 
     def forecast(self, x: FloatArray, beta: Mapping[str, FloatArray]) -> UnderWay:
-        """Return the pass at its start, forecast by features [steps, 17]."""
+        """Return the forecast at the start of the pass, from features [steps, 17]."""
         energy = x @ beta["energy"]
         seconds = seconds_along(x, beta["duration"])
         return UnderWay(self.route.metres_at, energy, seconds)
 
     def driven(self, going: UnderWay, share: float) -> UnderWay:
-        """Return a forecast of the pass after `share` of its way."""
+        """Return the forecast, corrected by the first `share` of the pass."""
         spent = np.cumsum(self.trip.channels["energy_wh"])
         return driven(going, self.at_m, spent, self.trip.channels["speed_mps"], share)
 
 
 def passes(trips: Iterable[Trip], grid: Grid) -> tuple[Pass, ...]:
-    """Return the trips whose positions make a route; the others teach nothing about routes."""
+    """Return the trips whose positions make a route."""
     recorded_passes = []
     for trip in trips:
         try:
@@ -135,43 +132,43 @@ class VehicleRoutes:
 
     @cached_property
     def sums(self) -> DrivingSums:
-        """All its passes."""
+        """Sums of all passes by cell."""
         return vehicle_sums(trip_pass.sums for trip_pass in self.passes)
 
     @cached_property
     def roads(self) -> DrivingSums:
-        """All its passes by class of road."""
-        return vehicle_sums(driven.roads for driven in self.passes)
+        """Sums of all passes by class of road."""
+        return vehicle_sums(trip_pass.roads for trip_pass in self.passes)
 
     @cached_property
-    def taught(self) -> tuple[Pass, ...]:
-        """The passes that are long enough to teach what a route costs."""
+    def long_passes(self) -> tuple[Pass, ...]:
+        """The passes of at least `SHORTEST_M`, from which coefficients are learned."""
         return tuple(trip_pass for trip_pass in self.passes if trip_pass.route.metres >= SHORTEST_M)
 
     @cached_property
     def rises(self) -> tuple[FloatArray, ...]:
-        """Metres that each taught pass gains in each step."""
-        return tuple(route_rise_m(trip_pass.route, self.hills)[0] for trip_pass in self.taught)
+        """Metres gained in each step of each long pass."""
+        return tuple(route_rise_m(trip_pass.route, self.hills)[0] for trip_pass in self.long_passes)
 
     def features(
         self, trip_pass: Pass, rise: FloatArray, field: DrivingField, own_weight: float
     ) -> FloatArray:
-        """Features of a pass's route, [steps, 17], in a field that has the pass so many times.
+        """Return the features of a pass's route, [steps, 17].
 
-        What is read off the field is without the pass.
+        The field contains the pass `own_weight` times; it is subtracted before the field is read.
         """
         rates, _ = field.along(trip_pass.route, trip_pass.sums.times(own_weight))
         return route_features(trip_pass.route, rates, rise, trip_pass.temperature_c)
 
-    def inside(self, field: DrivingField) -> "Learnable":
-        """Every pass in a field of `on_board` that has no part of itself, and what was measured."""
-        return self._learnable(field, self.rises, OWN_WEIGHT)
+    def inside(self, field: DrivingField) -> "RouteSamples":
+        """Return all long passes, each in the field of `on_board` without the pass itself."""
+        return self._samples(field, self.rises, OWN_WEIGHT)
 
     def in_trip(self, field: DrivingField, beta: Mapping[str, FloatArray]) -> Moments:
-        """Moments of its passes of 2 km and more, forecast with coefficients by target [17]."""
+        """Return moments of passes of 2 km and more, forecast with coefficients by target [17]."""
 
         def trips() -> Iterator[tuple[UnderWay, float]]:
-            for trip_pass, rise in zip(self.taught, self.rises, strict=True):
+            for trip_pass, rise in zip(self.long_passes, self.rises, strict=True):
                 if trip_pass.route.metres < BASE_KM * 1000:
                     continue
                 x = self.features(trip_pass, rise, field, OWN_WEIGHT)
@@ -183,18 +180,17 @@ class VehicleRoutes:
 
         return moments(trips())
 
-    def lessons(
+    def sample_sets(
         self,
         shared: DrivingSums,
         hills: ElevationMap | None,
         least: int,
         roads: RoadClasses | None = None,
-    ) -> "Lessons":
-        """Return everything that the vehicle's passes teach, once driving field and hills are
-        shared.
+    ) -> "SampleSets":
+        """Return the vehicle's passes in three circumstances, given shared driving and elevation.
 
-        `hills` are the published ones that more than k vehicles drive, and `least` is k: where no
-        more than k drive, an unseen vehicle in the place of this vehicle would find nothing.
+        `hills` are the published elevations that more than k vehicles drive, `least` is k: where
+        only k drive, nothing would be published without this vehicle.
         """
         field = on_board(shared, self.sums, self.grid, contributed=True, roads=roads)
         without_vehicle, usual = (
@@ -202,39 +198,39 @@ class VehicleRoutes:
             for source in (_without(shared, self.sums, least), _nowhere(shared))
         )
         shared_rises, level = (
-            [route_rise_m(trip_pass.route, source)[0] for trip_pass in self.taught]
+            [route_rise_m(trip_pass.route, source)[0] for trip_pass in self.long_passes]
             for source in (hills, None)
         )
-        return Lessons(
+        return SampleSets(
             self.inside(field),
-            self._learnable(without_vehicle, shared_rises, 0.0),
-            self._learnable(usual, level, 0.0),
+            self._samples(without_vehicle, shared_rises, 0.0),
+            self._samples(usual, level, 0.0),
         )
 
-    def _learnable(
+    def _samples(
         self, field: DrivingField, rises: Iterable[FloatArray], own_weight: float
-    ) -> "Learnable":
-        """Every pass in a field that has it `own_weight` times."""
+    ) -> "RouteSamples":
+        """Return all long passes in a field that contains each of them `own_weight` times."""
         rows = [
             self.features(trip_pass, rise, field, own_weight)[-1]
-            for trip_pass, rise in zip(self.taught, rises, strict=True)
+            for trip_pass, rise in zip(self.long_passes, rises, strict=True)
         ]
-        x = np.array(rows).reshape(len(self.taught), len(NAMES))
-        metres = np.array([trip_pass.route.metres for trip_pass in self.taught])
+        x = np.array(rows).reshape(len(self.long_passes), len(NAMES))
+        metres = np.array([trip_pass.route.metres for trip_pass in self.long_passes])
         measured = {
             name: np.array(
-                [trip_pass.measured(name) for trip_pass in self.taught], dtype=np.float64
+                [trip_pass.measured(name) for trip_pass in self.long_passes], dtype=np.float64
             )
             for name in TARGETS
         }
-        return Learnable(x, metres, measured, self.mass_kg)
+        return RouteSamples(x, metres, measured, self.mass_kg)
 
 
 def _without(shared: DrivingSums, driving: DrivingSums, least: int) -> DrivingSums:
     """Return the shared sums as they would be if a vehicle had not contributed its own.
 
-    Cells that fewer than k others drive are not published then. They count no more than as the
-    fleet's usual driving, which is what is known where no cell is.
+    Cells that fewer than k other vehicles drive would not be published. They count only in the
+    fleet's average driving, which is used where no cell is published.
     """
     driving = driving.within(shared.keys)
     at, _ = find(shared.keys, driving.keys)
@@ -253,8 +249,8 @@ def _nowhere(shared: DrivingSums) -> DrivingSums:
 
 
 @dataclass(frozen=True, eq=False)
-class Learnable:
-    """Features [trips, 17], lengths [trips] and measurements by target [trips] of a vehicle."""
+class RouteSamples:
+    """A vehicle's features [trips, 17], lengths [trips] and measurements by target [trips]."""
 
     x: FloatArray
     metres: FloatArray
@@ -275,40 +271,42 @@ class Learnable:
 def mass_factor(target: str, mass_kg: float) -> float:
     """Return the factor of the features: energy grows about in proportion to mass.
 
-    It does from small cars to buses, and is the best guess for a vehicle that has driven nothing
-    yet; a vehicle's own part makes up for what is not so. Time does not depend on mass.
+    This holds from small cars to buses and is the best guess for a vehicle without trips; the
+    vehicle's own part corrects the rest. Time does not depend on mass.
     """
     return mass_kg / REFERENCE_MASS_KG if target == "energy" else 1.0
 
 
 @dataclass(frozen=True, eq=False)
-class Lessons:
+class SampleSets:
     """A vehicle's passes in three circumstances.
 
-    inside  in the fleet's field and its own, without the pass itself
-    new     in the field of the others, which has no pass of the vehicle, and in published hills
-            where at least k others drive; there its own energy is one share in k + 1 or fewer
-    lost    with no field but the classes of roads, or the fleet's usual driving, and no hills
+    inside   in the field that a member reads, without the pass itself
+    new      in the field and elevations that an unseen vehicle would read in this vehicle's place:
+             those of the other vehicles, where at least k of them drive
+    off_map  with no field but the classes of roads, or the fleet's average driving, on level roads
     """
 
-    inside: Learnable
-    new: Learnable
-    lost: Learnable
+    inside: RouteSamples
+    new: RouteSamples
+    off_map: RouteSamples
 
 
 def evaluated(
-    lessons: Lessons, target: str, fleet: FleetEffects, equations: tuple[FloatArray, FloatArray]
+    sample_sets: SampleSets,
+    target: str,
+    fleet: FleetEffects,
+    equations: tuple[FloatArray, FloatArray],
 ) -> dict[str, FloatArray]:
-    """Return counts of a vehicle's errors: as an insider, as an unseen vehicle, and on unknown
-    ground.
+    """Return counts of a vehicle's errors by circumstance: insider, unseen vehicle, unknown ground.
 
-    `equations` are the fleet's for β₀; without the vehicle's own part they give the β₀ that it
-    would meet as an unseen vehicle. An insider's trip is evaluated by that β₀, too, and by what
-    the vehicle's other trips teach: in a small fleet, β₀ that has seen a trip knows it by heart.
-    (b, τ and hills have seen it all the same.)
+    `equations` are the fleet's for β₀; minus the vehicle's part they give the β₀ that it would get
+    as an unseen vehicle. An insider's trip is evaluated with that β₀ as well, and with a fit to the
+    vehicle's other trips: in a small fleet, a β₀ fitted to a trip reproduces it. (b, τ and
+    elevations were fitted to the trip all the same.)
     """
-    trips, new, lost = (
-        learnable.of(target) for learnable in (lessons.inside, lessons.new, lessons.lost)
+    trips, new, off_map = (
+        samples.of(target) for samples in (sample_sets.inside, sample_sets.new, sample_sets.off_map)
     )
     a, right = own_equations(fleet, own_effects(fleet, trips), trips)
     other_vehicles = replace(fleet, mean=solved(equations[0] - a, equations[1] - right))
@@ -316,25 +314,20 @@ def evaluated(
     predicted = {
         "insider": (trips, without),
         "unseen_vehicle": (new, other_vehicles.mean),
-        "unknown": (lost, without),
+        "unknown": (off_map, without),
     }
-    kilometres = lessons.inside.metres / 1000
+    kilometres = sample_sets.inside.metres / 1000
     errors = {name: _errors(fleet, *target_values) for name, target_values in predicted.items()}
     errors["insider"] = errors["insider"] / vehicle_sizes(errors["insider"])
     return {name: error_counts(target_values, kilometres) for name, target_values in errors.items()}
 
 
-def left_out_errors(fleet: FleetEffects, trips: Observations) -> FloatArray:
-    """Relative errors [trips] of a vehicle's own trips as if each had not taught its part."""
-    return _errors(fleet, trips, left_out(fleet, trips))
-
-
 def _errors(fleet: FleetEffects, trips: Observations, beta: FloatArray) -> FloatArray:
-    """Relative errors [trips] of coefficients for columns x / unit, [p] or [trips, p]."""
+    """Return relative errors [trips] of coefficients for columns x / unit, [p] or [trips, p]."""
     return relative_errors(trips.y, (trips.x / fleet.unit * beta).sum(axis=1), fleet.noise)
 
 
-JUDGED = ("insider", "unseen_vehicle", "unknown")
+CIRCUMSTANCES = ("insider", "unseen_vehicle", "unknown")
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,14 +336,14 @@ class FleetRoutes:
 
     driving     the cells that at least k vehicles drive
     effects     coefficients by target
-    counts      errors by target and circumstance (`JUDGED`), counted in bins
+    counts      errors by target and circumstance (`CIRCUMSTANCES`), counted in bins
     correction  κ, q and c of `in_trip`
-    narrower    what is left of the width of error bars at shares of the way (`in_trip`), [4]
-    vehicles    how many taught the coefficients
-    insiders    names of those whose passes are in `driving`
-    wh_per_km   what their trips took in the mean, per km and in proportion to the reference mass
+    narrower    remaining width of prediction intervals at shares of the route (`in_trip`), [4]
+    vehicles    number of vehicles in the coefficients
+    insiders    names of the vehicles whose passes are in `driving`
+    wh_per_km   mean consumption of their trips, for a vehicle of the reference mass
     hills       the elevations that the fleet publishes, for unseen vehicles; None: it has none
-    roads       how the fleet drives classes of roads, for ground that it has not driven
+    roads       the fleet's driving by class of road, for roads where it has not driven
     """
 
     grid: Grid
@@ -366,11 +359,10 @@ class FleetRoutes:
     roads: RoadClasses | None = None
 
     def unseen_vehicle(self, mass_kg: float, consumption: float | None = None) -> RouteModel:
-        """Return the model of a vehicle with no trips of its own: the fleet's coefficients, its
-        mass.
+        """Return the model of a vehicle without trips: the fleet's coefficients at its mass.
 
-        `consumption` is what it is known to take in the mean, Wh/km, as its display shows it: its
-        coefficients of energy are then the fleet's times consumption / (the fleet's at its mass).
+        With a mean `consumption` in Wh/km, as a vehicle's display shows it, coefficients of energy
+        are the fleet's times consumption / (the fleet's consumption at this mass).
         """
         nothing = VehicleRoutes((), self.hills, mass_kg, self.grid)
         model = self.personalised(nothing, "", contributed=False)
@@ -388,17 +380,15 @@ class FleetRoutes:
         contributed: bool = True,
         capacity_wh: float = 0.0,
     ) -> RouteModel:
-        """Return a vehicle's own model; `contributed` says whether its passes are in the
-        fleet's.
-        """
+        """Return a vehicle's own model; `contributed`: its passes are among the fleet's."""
         field = on_board(
             self.driving, board.sums, board.grid, contributed=contributed, roads=self.roads
         )
-        learnable = board.inside(field)
-        parts = {target: self._personal(target, learnable, contributed) for target in TARGETS}
+        samples = board.inside(field)
+        parts = {target: self._personal(target, samples, contributed) for target in TARGETS}
         return RouteModel(
             vehicle=name,
-            trips=len(learnable.metres),
+            trips=len(samples.metres),
             fleet_vehicles=self.vehicles,
             mass_kg=board.mass_kg,
             capacity_wh=capacity_wh,
@@ -411,14 +401,14 @@ class FleetRoutes:
         )
 
     def _personal(
-        self, target: str, learnable: Learnable, contributed: bool
+        self, target: str, samples: RouteSamples, contributed: bool
     ) -> tuple[Coefficients, Bars]:
         fleet = self.effects[target]
         counts = self.counts[target]
-        trips = learnable.of(target)
-        mine = own_effects(fleet, trips)
-        errors = left_out_errors(fleet, trips)
-        divided = error_counts(errors / vehicle_sizes(errors), learnable.metres / 1000)
+        trips = samples.of(target)
+        # Each trip's error is that of a fit to the vehicle's other trips.
+        errors = _errors(fleet, trips, left_out(fleet, trips))
+        divided = error_counts(errors / vehicle_sizes(errors), samples.metres / 1000)
         # A fleet of very few trips does not know how far off it is: as far as for unseen vehicles.
         insider = filled(counts["insider"], counts["unseen_vehicle"])
         other_vehicles = np.maximum(insider - divided, 0.0) if contributed else insider
@@ -428,12 +418,11 @@ class FleetRoutes:
             quantiles(counts["unknown"]),
             np.array(fleet.noise),
         )
-        return own_coefficients(fleet, mine, target, learnable.mass_kg), bars
+        return own_coefficients(fleet, samples, target), bars
 
 
-def own_coefficients(
-    fleet: FleetEffects, effects: OwnEffects, target: str, mass_kg: float
-) -> Coefficients:
-    """Return the coefficients of a vehicle of this mass: (β₀ + β_v) s_v, [17]."""
+def own_coefficients(fleet: FleetEffects, samples: RouteSamples, target: str) -> Coefficients:
+    """Return the coefficients of a vehicle: (β₀ + β_v) s_v times its mass factor, [17]."""
+    effects = own_effects(fleet, samples.of(target))
     beta = (fleet.mean + effects.beta) * effects.scale / fleet.unit
-    return Coefficients(beta * mass_factor(target, mass_kg), effects.scale)
+    return Coefficients(beta * mass_factor(target, samples.mass_kg), effects.scale)

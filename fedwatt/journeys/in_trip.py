@@ -174,12 +174,12 @@ def driven(
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Moments under way in a vehicle's training trips.
+    """Points during a vehicle's training trips, from which in-trip corrections are fitted.
 
-    x            [moments, 3]: what κ, q and c are multiplied with
-    beyond_wh    [moments]: what the rest took beyond its forecast
-    size_wh      [moments]: what the whole trip took, by which errors are measured
-    forecast_wh  [moments]: what it was forecast to take before it began
+    x            [moments, 3]: regressors of κ, q and c
+    beyond_wh    [moments]: energy of the remaining trip minus its forecast
+    size_wh      [moments]: energy of the trip, the denominator of errors
+    forecast_wh  [moments]: forecast of the trip's energy before departure
 
     Trips follow each other, each with a moment for every one of `SHARES`.
     """

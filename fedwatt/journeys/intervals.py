@@ -265,7 +265,7 @@ class Intervals:
 
     @staticmethod
     def from_json(entry: Mapping[str, Any]) -> "Intervals":
-        """Return the intervals of `to_json`."""
+        """Return the intervals from the JSON of `to_json`."""
         counts = {kind: np.array(entry["counts"][kind], dtype=np.float64) for kind in KINDS}
         return Intervals(dict(entry["means"]), counts, int(entry["vehicles"]), int(entry["trips"]))
 

@@ -9,10 +9,10 @@ the fleet's are sums that add over vehicles:
 
     Σ (A - A C A) β₀ = Σ (a - A C a)
 
-A vehicle works on its own until β_v and s_v stand still and hands up these, Σ|r|, the number of its
-trips, log s_v and β_v² + diag C, of which the server makes β₀, b and τ² (expectation-maximisation).
-β_v and s_v never leave it. Columns are divided by `unit`, also found from sums, so that one τ suits
-all to begin with.
+A vehicle iterates β_v and s_v by itself and uploads these sums, Σ|r|, the number of its trips, log
+s_v and β_v² + diag C, from which the server computes β₀, b and τ² (expectation-maximisation). β_v
+and s_v never leave the vehicle. Columns are divided by `unit`, their root mean square, so that all
+start with the same τ.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from fedwatt.telemetry.trip import FloatArray
 
 EXCHANGES = 12
 ON_BOARD = 6
-"""Reweightings that a vehicle makes for itself before it answers."""
+"""Reweightings in the vehicle before it uploads."""
 SMALLEST = 0.3
 """ε₀: residuals below so many b weigh alike."""
 RIDGE = 1e-3
@@ -76,12 +76,6 @@ class OwnEffects:
     weights: FloatArray
 
 
-def start(spread: float, columns: int) -> FleetEffects:
-    """Before anything is known."""
-    ones = np.ones(columns)
-    return FleetEffects(ones, 0 * ones, spread * ones, 0.0)
-
-
 def predict(fleet: FleetEffects, vehicle: OwnEffects, x: FloatArray) -> FloatArray:
     """xᵀ(β₀ + β_v) s_v, [trips]."""
     return x / fleet.unit @ (fleet.mean + vehicle.beta) * vehicle.scale
@@ -101,7 +95,7 @@ def unit_sums(trips: Observations) -> dict[str, FloatArray]:
 
 
 def own_effects(fleet: FleetEffects, trips: Observations) -> OwnEffects:
-    """β_v and s_v of a vehicle by its own trips; nothing where it has none."""
+    """Return β_v and s_v of a vehicle from its own trips; 0 and 1 without trips."""
     z = trips.x / fleet.unit
     columns = len(fleet.unit)
     beta = np.zeros(columns)
@@ -201,7 +195,7 @@ def fit(total: Total, columns: int, spreads: Mapping[str, float]) -> dict[str, F
     fitted = {}
     for target, first in total({}).items():
         unit = np.sqrt(first["squares"] / max(first["trips"][0], 1.0)) + 1e-12
-        fleet = replace(start(spreads[target], columns), unit=unit)
+        fleet = FleetEffects(unit, np.zeros(columns), np.full(columns, spreads[target]), 0.0)
         fitted[target] = Fitted(fleet, np.zeros((columns, columns)), np.zeros(columns))
     for exchange in range(EXCHANGES):
         totals = total({target: target_fit.effects for target, target_fit in fitted.items()})
@@ -245,7 +239,7 @@ def _refuse_impossible(sums: Mapping[str, FloatArray], columns: int) -> None:
 
 
 def solved(a: FloatArray, right: FloatArray) -> FloatArray:
-    """β₀ of the equations, with a little ridge for columns that say the same."""
+    """Return β₀ of the equations, with a small ridge for collinear columns."""
     columns = len(right)
     ridge = RIDGE * np.trace(a) / columns * np.eye(columns)
     return np.linalg.solve(a + ridge + 1e-12 * np.eye(columns), right)

@@ -48,7 +48,7 @@ class Route:
 
     @property
     def metres(self) -> float:
-        """Its length."""
+        """Length of the route."""
         return self.steps * self.step_m
 
     @cached_property
@@ -125,7 +125,7 @@ def _checked(name: str, lat: FloatArray, lon: FloatArray) -> BoolArray:
 
 
 def apart(latitude_deg: FloatArray, longitude_deg: FloatArray) -> IntArray:
-    """Places of points that are each at least 15 m from the one kept before, and of the last."""
+    """Return the places of points at least 15 m from the previous such point, and of the last."""
     metres = radians(1.0) * EARTH_RADIUS_M
     north = (latitude_deg * metres).tolist()
     turns = np.unwrap(longitude_deg, period=360.0) * metres
@@ -145,10 +145,10 @@ def apart(latitude_deg: FloatArray, longitude_deg: FloatArray) -> IntArray:
 
 
 def fixes(trip: Trip) -> IntArray:
-    """Seconds of a recorded trip whose positions can be on its route.
+    """Return the seconds of a recorded trip whose positions can be on its route.
 
-    Evaluated by positions alone: a leap faster than any car is a fault, and so is what lies between
-    two leaps that follow each other. The wheels are not asked, because a route knows no speed.
+    A leap faster than any car is a fault, and so are few seconds between two leaps. Speed is not
+    used, because a route without recorded speed must be treated alike.
     """
     if any(channel not in trip.channels for channel in POSITION):
         return np.zeros(0, dtype=np.int64)

@@ -6,18 +6,17 @@
 4. How a route under way is corrected (`in_trip`), in three exchanges, and how far off it still
    is, counted once.
 
-The steps are the same for a simulation and for a real fleet; what differs is who is asked.
+The steps are the same for a simulation and for a deployed fleet, which differ in the object that
+adds contributions (`RouteContributors`). Requests to vehicles that have the fleet's driving:
 
-Requests to vehicles about routes once they have the fleet's driving, and their contributions.
-
-    units        sizes of the columns of features, and who has trips at all
+    units        sizes of the columns of features, and the number of vehicles with trips
     effects      sums for the coefficients of energy and of duration (`mixed_effects`)
-    errors       how far off these were, counted in bins (`route_intervals`)
+    errors       errors of these coefficients, counted in bins (`route_intervals`)
     correction   sums for κ, q and c of a route under way (`in_trip`)
-    under way    how far off forecasts were at shares of the way, counted in bins
+    under way    errors of forecasts at shares of the route, counted in bins
 
-Every answer has one length for all vehicles, so that under masks it says nothing. A simulation and
-a real fleet ask and answer the same; on the way, questions are named arrays (`arrays`, `read`).
+A contribution has the same length for all vehicles, so that its length reveals nothing under secure
+aggregation. In a message, a request is a set of named arrays (`arrays`, `read`).
 """
 
 from collections.abc import Mapping
@@ -36,9 +35,9 @@ from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_exchange import learn_driving
 from fedwatt.journeys.driving_field import SUMS, DrivingSums, RoadClasses, on_board, published
 from fedwatt.journeys.fleet_routes import (
-    JUDGED,
+    CIRCUMSTANCES,
     FleetRoutes,
-    Lessons,
+    SampleSets,
     VehicleRoutes,
     evaluated,
     own_coefficients,
@@ -56,7 +55,6 @@ from fedwatt.journeys.mixed_effects import (
     Fitted,
     FleetEffects,
     fit,
-    own_effects,
     sum_fields,
     unit_fields,
 )
@@ -80,7 +78,7 @@ MOST_TRIPS: Final = 2.0**24
 OF_A_TARGET: Final[dict[str, Fields]] = {
     "units": unit_fields(COLUMNS),
     "effects": sum_fields(COLUMNS),
-    "errors": {name: (len(MIDDLES_KM) * BINS, MOST_TRIPS) for name in JUDGED},
+    "errors": {name: (len(MIDDLES_KM) * BINS, MOST_TRIPS) for name in CIRCUMSTANCES},
 }
 """And to the others, of each target."""
 HILLS: Final = "hills."
@@ -93,9 +91,9 @@ class SharedDriving:
     """The fleet's driving that every vehicle receives before it contributes to routes.
 
     driving  the cells that at least k vehicles drive
-    hills    the published hills that more than k vehicles drive; None: there are none
+    hills    the published elevations that more than k vehicles drive; None: there are none
     least    k
-    roads    how they drive classes of roads; not in a message, so None in a real fleet
+    roads    sums by class of road; in simulations only, because messages leave them out
     """
 
     driving: DrivingSums
@@ -105,14 +103,14 @@ class SharedDriving:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays of a message with it."""
+        """Arrays of a message."""
         driving = self.driving
         cells = {"keys": driving.keys, "sums": driving.sums.ravel(), "vehicles": driving.vehicles}
         return cells if self.hills is None else cells | map_to_arrays(self.hills, HILLS)
 
     @cached_property
     def digest(self) -> str:
-        """32 hexadecimal digits that name it."""
+        """Digest of the arrays, 32 hexadecimal digits."""
         digest = sha256()
         for name, array in sorted(self.arrays.items()):
             digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
@@ -120,7 +118,7 @@ class SharedDriving:
 
     @classmethod
     def read(cls, arrays: Arrays, grid: Grid, least: int) -> "SharedDriving":
-        """Return the content of a message; raise DataError if it is no driving of k vehicles."""
+        """Return the driving field in a message; refuse places of fewer than `least` vehicles."""
         keys, vehicles = (array_of(arrays, name, np.int64) for name in ("keys", "vehicles"))
         sums = array_of(arrays, "sums", np.float64)
         same = len(sums) == len(SUMS) * len(keys) and len(vehicles) == len(keys)
@@ -133,31 +131,29 @@ class SharedDriving:
 
 
 @dataclass(eq=False)
-class Pupil:
-    """A vehicle that has the driving field: what it answers from. Nothing else of it leaves."""
+class RouteContributor:
+    """A vehicle with the fleet's driving field; it uploads only its contributions."""
 
     board: VehicleRoutes
     shared: SharedDriving
     _moments: tuple[bytes, Moments] | None = None
-    """Of the effects that were asked about last; three questions in a row are about the same."""
+    """Moments under the last effects, for three consecutive requests with the same effects."""
 
     @cached_property
-    def lessons(self) -> Lessons:
-        """Return everything that its passes teach."""
-        return self.board.lessons(
+    def sample_sets(self) -> SampleSets:
+        """Return the sums of all passes of the vehicle, from which routes are learned."""
+        return self.board.sample_sets(
             self.shared.driving, self.shared.hills, self.shared.least, self.shared.roads
         )
 
     def moments(self, effects: Mapping[str, FleetEffects]) -> Moments:
-        """Moments under way in its trips, forecast with its own coefficients."""
+        """Return moments during the vehicle's trips, forecast with its own coefficients."""
         effects_bytes = b"".join(_packed(effects[target]).tobytes() for target in TARGETS)
         if self._moments is None or self._moments[0] != effects_bytes:
-            learnable = self.lessons.inside
+            samples = self.sample_sets.inside
             board = self.board
             beta = {
-                target: own_coefficients(
-                    fleet, own_effects(fleet, learnable.of(target)), target, board.mass_kg
-                ).beta
+                target: own_coefficients(fleet, samples, target).beta
                 for target, fleet in effects.items()
             }
             driven = on_board(
@@ -175,8 +171,8 @@ class Pupil:
 class RouteRequest:
     """A request for a sum, one of `ASKED`, given the fleet's effects by target.
 
-    effects     what it knows of the coefficients; nothing for "units"
-    equations   those that gave them, for "errors": matrix [17, 17] and right side [17]
+    effects     the coefficients so far; empty for "units"
+    equations   the equations of the coefficients, for "errors": matrix [17, 17], right side [17]
     correction  κ, q and c so far, for "correction" and "under way", [3]
     """
 
@@ -199,7 +195,7 @@ class RouteRequest:
 
     @property
     def described(self) -> str:
-        """Description of the request, for a log."""
+        """The request in words, for a log."""
         return ASKED[self.kind]
 
     @property
@@ -210,10 +206,10 @@ class RouteRequest:
         each = OF_A_TARGET[self.kind]
         return {f"{target}.{name}": size for target in TARGETS for name, size in each.items()}
 
-    def answer(self, pupil: Pupil) -> dict[str, FloatArray]:
+    def answer(self, contributor: RouteContributor) -> dict[str, FloatArray]:
         """Return a vehicle's contribution."""
         if self.kind in IN_TRIP:
-            moments = pupil.moments(self.effects)
+            moments = contributor.moments(self.effects)
             noise = self.effects["energy"].noise
             if self.kind == "correction":
                 return moments.sums(self.correction)
@@ -222,20 +218,22 @@ class RouteRequest:
         for target in TARGETS:
             fleet = self.effects.get(target)
             if fleet is not None and self.kind == "errors":
-                target_sums = evaluated(pupil.lessons, target, fleet, self.equations[target])
+                target_sums = evaluated(
+                    contributor.sample_sets, target, fleet, self.equations[target]
+                )
             else:
-                target_sums = pupil.lessons.inside.answer(target, fleet)
+                target_sums = contributor.sample_sets.inside.answer(target, fleet)
             contribution |= {f"{target}.{name}": values for name, values in target_sums.items()}
         return contribution
 
     def by_target(self, total: Mapping[str, FloatArray]) -> dict[str, dict[str, FloatArray]]:
-        """Return a total of answers, taken apart by target."""
+        """Return totals by target."""
         names = OF_A_TARGET[self.kind]
         return {target: {name: total[f"{target}.{name}"] for name in names} for target in TARGETS}
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays of a message about it."""
+        """Arrays of a message."""
         message: dict[str, NDArray[Any]] = {
             f"{target}.effects": _packed(effects) for target, effects in self.effects.items()
         }
@@ -291,7 +289,7 @@ SPREADS = {"energy": 5.0, "duration": 2.0}
 DISTANCE = NAMES.index("distance")
 
 
-class TooFewTeach(DataError):
+class TooFewContributors(DataError):
     """Fewer vehicles have trips with positions than must share a place."""
 
     def __init__(self, vehicles: int, least: int) -> None:
@@ -301,48 +299,48 @@ class TooFewTeach(DataError):
         )
 
 
-class Pupils(Protocol):
-    """Vehicles that teach a fleet its routes."""
+class RouteContributors(Protocol):
+    """Vehicles from whose passes a fleet learns routes."""
 
     def share(self, shared: SharedDriving, present: frozenset[str]) -> frozenset[str]:
-        """Give the driving field to the vehicles named; those that have it."""
+        """Send the driving field to the vehicles of `present`; return those that received it."""
 
     def total(self, question: RouteRequest, present: frozenset[str]) -> Total:
-        """Return the totals of a question over the vehicles named, and whose answers are in
-        them.
-        """
+        """Return totals over the vehicles of `present`, and the vehicles that contributed."""
 
 
-def fewest_teachers(settings: ElevationSettings) -> int:
-    """Vehicles without which nothing is shared."""
+def fewest_contributors(settings: ElevationSettings) -> int:
+    """Return the number of vehicles below which nothing is shared."""
     return max(2, settings.minimum_vehicles)
 
 
-def learn_from_pupils(
-    pupils: Pupils,
+def learn_from_contributors(
+    contributors: RouteContributors,
     driving: DrivingSums,
     insiders: frozenset[str],
     settings: ElevationSettings,
     hills: ElevationMap | None,
     roads: RoadClasses | None = None,
 ) -> FleetRoutes:
-    """Return everything that follows once it is known how the `insiders` drive; `hills` are the
-    published ones.
+    """Learn coefficients, errors and corrections from the `insiders` of the driving field.
 
-    TooFewTeach where fewer than k of them have trips of a length that teaches.
+    `hills` are the published elevations. Raise TooFewContributors if fewer than k vehicles have
+    trips of at least `SHORTEST_M`.
     """
     least = settings.minimum_vehicles
     elevation = None if hills is None else hills.only(hills.vehicles > least)
     shared = SharedDriving(driving, elevation, least, roads)
-    asking = _Asking(pupils, pupils.share(shared, insiders), fewest_teachers(settings))
-    fitted = fit(asking.sums, COLUMNS, SPREADS)
+    exchange = _RouteExchange(
+        contributors, contributors.share(shared, insiders), fewest_contributors(settings)
+    )
+    fitted = fit(exchange.sums, COLUMNS, SPREADS)
     effects = {target: target_fit.effects for target, target_fit in fitted.items()}
     errors = RouteRequest.about_errors(fitted)
-    counts = errors.by_target(asking.total(errors))
+    counts = errors.by_target(exchange.total(errors))
     correction = np.array(USUAL)
     for _ in range(REWEIGHTINGS):
         question = RouteRequest("correction", effects, correction=correction)
-        correction = corrected(asking.total(question))
+        correction = corrected(exchange.total(question))
     last = RouteRequest("under way", effects, correction=correction)
     return FleetRoutes(
         Grid(cell_m=settings.cell_m),
@@ -350,28 +348,28 @@ def learn_from_pupils(
         effects,
         counts,
         correction,
-        narrower_intervals(asking.total(last)),
-        asking.teachers,
+        narrower_intervals(exchange.total(last)),
+        exchange.teaching,
         insiders,
-        asking.wh_per_km,
+        exchange.wh_per_km,
         hills,
         roads,
     )
 
 
 @dataclass
-class _Asking:
-    """State of an exchange: present vehicles, teaching vehicles, and their trips' totals."""
+class _RouteExchange:
+    """State of an exchange: vehicles present, number with trips, and their mean consumption."""
 
-    pupils: Pupils
+    contributors: RouteContributors
     present: frozenset[str]
     least: int
-    teachers: int = 0
+    teaching: int = 0
     wh_per_km: float = 0.0
 
     def total(self, question: RouteRequest) -> Contribution:
-        """Over those that are there; from now on only those in it are."""
-        total, self.present = self.pupils.total(question, self.present)
+        """Return the totals over the vehicles present; the others are not asked again."""
+        total, self.present = self.contributors.total(question, self.present)
         if len(self.present) < self.least:
             raise RunError(
                 f"{len(self.present)} vehicles are in a sum for routes, and {self.least} are "
@@ -380,37 +378,37 @@ class _Asking:
         return total
 
     def sums(self, effects: Mapping[str, FleetEffects]) -> dict[str, dict[str, FloatArray]]:
-        """Return sums for coefficients by target, given what is known of them; at first sizes."""
+        """Return the sums of "effects" by target; without effects so far, those of "units"."""
         question = RouteRequest("effects" if effects else "units", effects)
         sums_by_target = question.by_target(self.total(question))
-        # Vehicles that drop out later have taught as well.
-        taught = round(float(sums_by_target["energy"]["vehicles"][0]))
-        self.teachers = max(self.teachers, taught)
-        if taught < self.least:
-            raise TooFewTeach(taught, self.least)
+        # Vehicles that drop out later count as well.
+        teaching = round(float(sums_by_target["energy"]["vehicles"][0]))
+        self.teaching = max(self.teaching, teaching)
+        if teaching < self.least:
+            raise TooFewContributors(teaching, self.least)
         if not effects:
-            # Features of energy are in proportion to mass, so this is that of the reference mass.
+            # Features of energy are in proportion to mass: this is at the reference mass.
             energy = sums_by_target["energy"]
             self.wh_per_km = float(energy["total"][0] / energy["columns"][DISTANCE])
         return sums_by_target
 
 
 @dataclass
-class SimulatedPupils:
-    """Vehicles of a simulation, whose answers `add` adds up."""
+class SimulatedContributors:
+    """Vehicles of a simulation, whose contributions `add` sums."""
 
     boards: Mapping[str, VehicleRoutes]
     add: AddUp
-    pupils: dict[str, Pupil] = field(default_factory=dict)
+    contributors: dict[str, RouteContributor] = field(default_factory=dict)
 
     def share(self, shared: SharedDriving, present: frozenset[str]) -> frozenset[str]:
-        """All of them have the driving field."""
-        self.pupils = {name: Pupil(self.boards[name], shared) for name in present}
+        """Give the driving field to all vehicles."""
+        self.contributors = {name: RouteContributor(self.boards[name], shared) for name in present}
         return present
 
     def total(self, question: RouteRequest, present: frozenset[str]) -> Total:
-        """Return the total over all of them."""
-        return in_process(self.add, self.pupils)(question, present)
+        """Return totals over the vehicles of `present`, and the vehicles that contributed."""
+        return in_process(self.add, self.contributors)(question, present)
 
 
 def learn_routes(
@@ -421,21 +419,19 @@ def learn_routes(
     hills: ElevationMap | None = None,
     roads: RoadClasses | None = None,
 ) -> FleetRoutes:
-    """Return the routes that a simulated fleet learns; `hills` are those that it publishes.
+    """Return the routes that a simulated fleet learns; `hills` are its published elevations.
 
-    With `roads` it also knows ground that it has not driven, by the shape of the road.
-
-    `add_up` adds answers as a secure sum does, over `settings.area`; without it cells are added as
-    they are.
+    With `roads`, roads where the fleet has not driven are read by their shape. `add_up` adds
+    contributions like secure aggregation, over `settings.area`; None adds cells directly.
     """
-    teachers = sum(bool(board.taught) for board in boards.values())
-    if teachers < fewest_teachers(settings):
-        raise TooFewTeach(teachers, fewest_teachers(settings))
+    teaching = sum(bool(board.long_passes) for board in boards.values())
+    if teaching < fewest_contributors(settings):
+        raise TooFewContributors(teaching, fewest_contributors(settings))
     sums = {name: board.sums for name, board in boards.items()}
     everyone = frozenset(boards)
     if add_up is None and not settings.noise_multiplier:
         driving = published(list(sums.values()), settings.minimum_vehicles)
     else:
         driving, _ = learn_driving(in_process(add_up or plainly, sums), everyone, settings)
-    pupils = SimulatedPupils(boards, add_up or plainly)
-    return learn_from_pupils(pupils, driving, everyone, settings, hills, roads)
+    contributors = SimulatedContributors(boards, add_up or plainly)
+    return learn_from_contributors(contributors, driving, everyone, settings, hills, roads)

@@ -19,7 +19,7 @@ from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.files import inflate, parse_json
 from fedwatt.journeys.driving_field import DrivingField, DrivingSums, RoadClasses
-from fedwatt.journeys.fleet_routes import JUDGED, FleetRoutes
+from fedwatt.journeys.fleet_routes import CIRCUMSTANCES, FleetRoutes
 from fedwatt.journeys.mixed_effects import FleetEffects
 from fedwatt.journeys.route_intervals import Bars
 from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
@@ -47,7 +47,7 @@ def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
     arrays |= _named_elevation(fleet.hills) | _named_roads(fleet.roads)
     for target in TARGETS:
         arrays |= _named(fleet.effects[target], f"{target}.")
-        arrays |= {f"{target}.{name}": fleet.counts[target][name] for name in JUDGED}
+        arrays |= {f"{target}.{name}": fleet.counts[target][name] for name in CIRCUMSTANCES}
     facts = {
         "cell_m": fleet.grid.cell_m,
         "vehicles": fleet.vehicles,
@@ -67,7 +67,8 @@ def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
             driving=_driving(arrays),
             effects={target: _part(FleetEffects, arrays, f"{target}.") for target in TARGETS},
             counts={
-                target: {name: arrays[f"{target}.{name}"] for name in JUDGED} for target in TARGETS
+                target: {name: arrays[f"{target}.{name}"] for name in CIRCUMSTANCES}
+                for target in TARGETS
             },
             correction=arrays["correction"],
             narrower=arrays["narrower"],
@@ -80,7 +81,7 @@ def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
 
 
 def model_to_text(model: RouteModel) -> str:
-    """Return a vehicle's routes as text for its model file, the driving field in float32."""
+    """Return a vehicle's route model as text for its model file, sums in float32."""
     arrays = _named(model.field.cells)
     arrays |= {"correction": model.correction, "narrower": model.narrower}
     arrays["sums"] = arrays["sums"].astype(np.float32)
@@ -132,7 +133,7 @@ def _driving(arrays: Arrays) -> DrivingSums:
 
 
 def _named_elevation(hills: ElevationMap | None) -> Arrays:
-    """Hills as named arrays, elevations in float32; none where there are none."""
+    """Return an elevation map as named arrays, elevations in float32; empty without a map."""
     if hills is None:
         return {}
     heights = hills.elevation_m.astype(np.float32)

@@ -48,12 +48,12 @@ def sigma(metres: FloatArray | float) -> FloatArray:
 
 
 def length_class(kilometres: FloatArray) -> IntArray:
-    """0 for ways below 4 km, 1 below 8 km, 2 for longer ones."""
+    """Return the class of a route's length: 0 below 4 km, 1 below 8 km, else 2."""
     return np.searchsorted(CLASSES_KM, kilometres, side="right").astype(np.int64)
 
 
 def relative_errors(measured: FloatArray, predicted: FloatArray, noise: float) -> FloatArray:
-    """(y - ŷ) / (ŷ + 15 b) of trips; `noise` is b."""
+    """Return (y - ŷ) / (ŷ + 15 b) of trips; `noise` is b."""
     return (measured - predicted) / (np.maximum(predicted, 0.0) + BASE_ERRORS * noise)
 
 
@@ -78,8 +78,7 @@ def quantiles_of(counts: FloatArray, levels: FloatArray) -> FloatArray:
 
 
 def filled(counts: FloatArray, other_counts: FloatArray) -> FloatArray:
-    """Return counts, and others' in proportion for what these lack of 30 trips, as far as there are
-    any.
+    """Add `other_counts`, scaled, to `counts` of fewer than 30 trips, up to 30 trips in all.
 
     >>> filled(np.array([10.0, 10.0]), np.array([0.0, 40.0])).tolist()
     [10.0, 20.0]

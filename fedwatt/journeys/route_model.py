@@ -225,8 +225,8 @@ class RouteModel:
             )
         rates, driven = self.field.along(route)
         share = float(driven.mean())
-        if share < LEAST_KNOWN and (self.field.roads is None or self._exchanged(route, share)):
-            raise DataError(self._unknown(route, share))
+        if share < LEAST_KNOWN:
+            self._refuse_unknown(route, share)
         rise, hilly = route_rise_m(route, self.hills)
         # A model of roads alone was calibrated with known climb and no place.
         sure = share if len(self.field.cells.keys) else float(hilly.mean())
@@ -261,22 +261,18 @@ class RouteModel:
             self.narrower,
         )
 
-    def _exchanged(self, route: Route, share: float) -> bool:
-        """Return whether the fleet knows the route with latitude and longitude exchanged."""
+    def _refuse_unknown(self, route: Route, share: float) -> None:
+        """Raise if latitude and longitude are exchanged, or no classes of roads are known."""
         swapped = Route(route.name, route.longitude_deg, route.latitude_deg, route.step_m)
-        if np.abs(swapped.latitude_deg).max() > 90:
-            return False
-        driven = self.field.read(swapped.cells(self.field.grid))[1]
-        return float(driven.mean()) > max(LEAST_KNOWN, share)
-
-    def _unknown(self, route: Route, share: float) -> str:
-        """Return the reason why a route is refused, with the way out where there is one."""
-        if self._exchanged(route, share):
-            return (
-                f"Route '{route.name}': latitude and longitude seem to be exchanged; the other way "
-                "round it goes where the fleet drives."
+        if np.abs(swapped.latitude_deg).max() <= 90:
+            driven = self.field.read(swapped.cells(self.field.grid))[1]
+            if driven.mean() > max(LEAST_KNOWN, share):
+                raise DataError(
+                    f"Route '{route.name}': latitude and longitude seem to be exchanged; the other "
+                    "way round it goes where the fleet drives."
+                )
+        if self.field.roads is None:
+            raise DataError(
+                f"Route '{route.name}' goes where the fleet has not driven: it knows {share:.0%} "
+                f"of the way, and at least {LEAST_KNOWN:.0%} are needed for a meaningful number."
             )
-        return (
-            f"Route '{route.name}' goes where the fleet has not driven: it knows {share:.0%} of "
-            f"the way, and at least {LEAST_KNOWN:.0%} are needed for a number that means something."
-        )

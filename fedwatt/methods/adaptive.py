@@ -46,7 +46,7 @@ class ServerSgd(ServerRule):
     )
     server_momentum: float = number(0.0, "[0, 1)", tuned=Range(0.0, 0.9, log=False))
 
-    averages: ClassVar[bool] = True
+    averages = True
 
     def state(self, model: Model) -> Rows:
         """Return zero momentum."""
@@ -65,7 +65,7 @@ class _Adaptive(ServerRule):
     tau: float = number(1e-3, "(0, inf)", tuned=Range(1e-4, 1e-2))
     """τ, the degree of adaptivity; also the start of √v."""
 
-    averages: ClassVar[bool] = True
+    averages = True
 
     def state(self, model: Model) -> Rows:
         """Return m = 0 and v = τ²."""
@@ -122,7 +122,7 @@ class SquaredLength(LocalRule):
     """FedExP's local rule: plain training and an upload of ‖Δ_k‖²."""
 
     def uploads(self, model: Model) -> Rows:
-        """Declare ‖Δ_k‖²."""
+        """Return a template of the upload ‖Δ_k‖²."""
         return {"squared_length": torch.zeros((), dtype=torch.float64)}
 
     def server_half(self) -> type[object]:
@@ -145,10 +145,10 @@ class Extrapolated(ServerRule):
     epsilon: float = number(0.0, "[0, inf)", fixed="depends on the scale of the displacements")
     """ε of the paper, constant in all rounds, besides ε_r E₁."""
 
-    local_half: ClassVar[type[LocalRule]] = SquaredLength
+    local_half = SquaredLength
     sum_limits: ClassVar[Mapping[str, float]] = {"squared_length": 2.0**20}
-    adds_up: ClassVar[bool] = True  # E₁ and Δ̄ are weighted sums
-    stale_reason: ClassVar[str] = "the factors of stale replies would enter E₁ and E₂ unequally"
+    adds_up = True  # E₁ and Δ̄ are weighted sums
+    stale_reason = "the factors of stale replies would enter E₁ and E₂ unequally"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,7 +13,6 @@ Only Δ_k is falsified. Other uploads of a method (SCAFFOLD's controls) stay hon
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -40,7 +39,7 @@ class FaultRule(LocalRule):
     fault_seed: int = 0  # of the draw of faulty vehicles
     fault_scale: float = number(1.0, "(-inf, inf)", fixed="part of the experiment")  # σ
 
-    simulated_only: ClassVar[str] = "faulty vehicles"
+    simulated_only = "faulty vehicles"
 
     def conflict(self, other: LocalRule) -> str:
         """Refuse a second fault, which would falsify the update of the first."""
@@ -106,7 +105,7 @@ class LabelShift(FaultRule):
 
     fault_scale: float = 3.0
 
-    shapes_loss: ClassVar[bool] = True
+    shapes_loss = True
 
     def shapes(self, plan: Rows) -> bool:
         """Return whether any vehicle of the stack is faulty."""

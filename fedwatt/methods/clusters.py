@@ -43,10 +43,10 @@ class ChooseCentre(LocalRule):
     choice_batch: int = number(1024, "[1, inf]", "window")
     """Training windows for the choice; a vehicle with fewer uses all of them."""
 
-    records: ClassVar[tuple[Column, ...]] = (CENTRE,)
+    records = (CENTRE,)
 
     def uploads(self, model: Model) -> Rows:
-        """Declare the choice, one-hot [J]."""
+        """Return a template of the upload, the one-hot choice [J]."""
         return {"choice": torch.zeros(self.centres, dtype=torch.bool)}
 
     def server_half(self) -> type[object]:
@@ -106,12 +106,10 @@ class Centres(ServerRule):
     centre_spread: float = number(0.05, "[0, inf)", fixed="the start of the centres")
     """σ, initial distance of other centres from the first, relative to its length; 0: random."""
 
-    local_half: ClassVar[type[LocalRule]] = ChooseCentre
+    local_half = ChooseCentre
     sum_limits: ClassVar[Mapping[str, float]] = {"choice": 1.0}
-    adds_up: ClassVar[bool] = True  # each centre moves by a separate sum
-    stale_reason: ClassVar[str] = (
-        "an update of older centres may belong to a centre that has changed since"
-    )
+    adds_up = True  # each centre moves by a separate sum
+    stale_reason = "an update of older centres may belong to a centre that has changed since"
 
     def __post_init__(self) -> None:
         super().__post_init__()

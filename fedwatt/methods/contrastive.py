@@ -12,7 +12,6 @@ rounding; a step in which no vehicle has one is bit-identical to FedAvg's.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -38,7 +37,7 @@ class Contrastive(LocalRule):
     contrast_weight: float = number(0.1, "[0, inf)", "(0 is FedAvg)", tuned=Range(1e-3, 10.0))  # μ
     temperature: float = number(0.5, "(0, inf)", tuned=Range(0.1, 1.0, log=False))  # T
 
-    shapes_loss: ClassVar[bool] = True
+    shapes_loss = True
 
     def adapt(self, model: Model) -> Model:
         """Refuse a model without a representation; return it unchanged."""
@@ -54,7 +53,7 @@ class Contrastive(LocalRule):
         return {"last_model": torch.zeros(model.layout.size), "seen": torch.tensor(False)}
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan the last models, and whether each vehicle has one that counts."""
+        """Return the plan: the last models, and whether each vehicle has one that counts."""
         last = client_state["last_model"].to(start.anchor.dtype)
         return client_state, {
             "last_model": last,

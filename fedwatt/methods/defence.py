@@ -116,7 +116,7 @@ class Krum(Defence):
         return 2 * self.byzantine + 3
 
     def screen(self, replies: Replies) -> Replies:
-        """Return a single update."""
+        """Return the update with the lowest score."""
         return self._lowest(replies, 1)
 
     def _lowest(self, replies: Replies, count: int) -> Replies:

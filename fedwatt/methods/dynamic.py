@@ -13,7 +13,6 @@ would otherwise be pulled so hard that its steps diverge. α → 0 is *not* FedA
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
 from fedwatt.settings import Range, choice, number
-from fedwatt.tables import PULL, Column
+from fedwatt.tables import PULL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +33,7 @@ class Dynamic(LocalRule):
     """α, the strength of the regulariser."""
     weighting: str = choice("windows", "uniform")
 
-    records: ClassVar[tuple[Column, ...]] = (PULL,)
+    records = (PULL,)
 
     def client_state(self, model: Model) -> Rows:
         """Return h_k = 0."""
@@ -45,7 +44,7 @@ class Dynamic(LocalRule):
         return DynamicServer
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan α_k [P] and α_k h_k [P, D]."""
+        """Return the plan: α_k [P] and α_k h_k [P, D]."""
         alpha = torch.full_like(start.relative_size, self.alpha_dyn)
         if self.weighting == "windows":
             alpha = alpha / start.relative_size.clamp(0.1, 10)
@@ -71,12 +70,10 @@ class DynamicServer(ServerRule):
     correction: bool = True
     """Whether Hs is added to the mean; without it and with α = 0 this is uniform FedAvg."""
 
-    local_half: ClassVar[type[LocalRule]] = Dynamic
-    adds_up: ClassVar[bool] = True  # only the sum of the displacements enters
+    local_half = Dynamic
+    adds_up = True  # only the sum of the displacements enters
     # Vehicles add Δ_k to h_k in the round in which the server adds it to Hs.
-    stale_reason: ClassVar[str] = (
-        "its Hs is a mean of sums that all vehicles built against one common model"
-    )
+    stale_reason = "its Hs is a mean of sums that all vehicles built against one common model"
 
     @property
     def counts_alike(self) -> bool:

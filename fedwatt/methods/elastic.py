@@ -44,7 +44,7 @@ from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
 from fedwatt.models.model import Parts
 from fedwatt.settings import Range, choice, number
-from fedwatt.tables import RUNTIME, Column
+from fedwatt.tables import RUNTIME
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +61,11 @@ class Elastic(LocalRule):
     importance_batch: int = number(128, "[1, inf]", "window")
     """Windows of the probe batch; a vehicle with fewer uses all it has."""
 
-    begin_timed_as: ClassVar[str] = "probe"
-    records: ClassVar[tuple[Column, ...]] = (RUNTIME,)
-    looks_back: ClassVar[bool] = False
-    shapes_loss: ClassVar[bool] = True
-    chooses_prediction: ClassVar[bool] = True
+    begin_timed_as = "probe"
+    records = (RUNTIME,)
+    looks_back = False
+    shapes_loss = True
+    chooses_prediction = True
 
     def adapt(self, model: Model) -> Model:
         """Return the model with its early exits."""
@@ -76,7 +76,7 @@ class Elastic(LocalRule):
         return {"window": torch.tensor([-1, -1]), **self.uploads(model)}
 
     def uploads(self, model: Model) -> Rows:
-        """Declare which tensors were trained."""
+        """Return a template of the upload, which tensors were trained."""
         return {"trained": torch.zeros(len(model.layout.shapes), dtype=torch.bool)}
 
     def server_half(self) -> type[object]:
@@ -93,7 +93,7 @@ class Elastic(LocalRule):
         )
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan each vehicle's window and tensors; `runtime` is in multiples of the budget."""
+        """Return the plan: each vehicle's window, its tensors, and `runtime` over the budget."""
         assert isinstance(start.model, ElasticModel)
         choices = [self._choose(client_state, start, row) for row in range(len(start.anchor))]
         names = list(start.model.layout.shapes)
@@ -204,9 +204,9 @@ class ElasticServer(ServerRule):
 
     weighting: str = choice("windows", "uniform")
 
-    local_half: ClassVar[type[LocalRule]] = Elastic
+    local_half = Elastic
     sum_limits: ClassVar[Mapping[str, float]] = {"trained": 1.0}
-    adds_up: ClassVar[bool] = True
+    adds_up = True
     # Vehicles add up A_k Δ_k and A_k, A_k being 1 for trained tensors and 0 for others.
 
     @property
@@ -254,7 +254,7 @@ def _sizes(model: Model) -> Tensor:
 
 
 def tensor_sums(values: Tensor, sizes: Tensor) -> Tensor:
-    """Return sums of `values` [D] over each of the tensors with `sizes` [T], shape [T].
+    """Sum `values` [D] over each tensor, where tensor i has `sizes[i]` weights; shape [T].
 
     >>> tensor_sums(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([2, 1]))
     tensor([3., 4.])

@@ -131,7 +131,7 @@ class ElasticModel(Model):
 
 @dataclass(frozen=True)
 class TensorWork:
-    """Operations for one tensor and one window."""
+    """Floating-point operations for one tensor and one window."""
 
     forward: int
     apply: int  # of the tensor's own gradient
@@ -181,7 +181,7 @@ def whole_work(model: ElasticModel, seconds: int) -> int:
 
 
 class _Selection(NamedTuple):
-    """The worth of a set of tensors; the larger tuple is the better one.
+    """A candidate set of tensors to train; of two sets the larger tuple is better.
 
     Exact fractions: rounding may not decide between two sets of equal worth.
     """

@@ -24,7 +24,6 @@ little for matrices of this size.
 from dataclasses import dataclass
 from functools import cached_property
 from math import gamma
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,7 +32,7 @@ from fedwatt.errors import SettingError, check
 from fedwatt.methods.momentum import FrozenMomentum, Momentum
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.settings import Range, choice, number
-from fedwatt.tables import KAPPA, Column
+from fedwatt.tables import KAPPA
 
 
 def spectral_ratio(matrix: Tensor, *, iterations: int = 10, epsilon_f: float = 1e-12) -> Tensor:
@@ -90,12 +89,12 @@ class Fractional(LocalRule):
     """The paper's algorithm; "clip-then-gate" is the order of its text."""
     match_rate: bool = False  # divide p by its mean; not the paper's
 
-    begin_timed_as: ClassVar[str] = "spectral"
-    step_timed_as: ClassVar[str] = "preconditioner"
-    records: ClassVar[tuple[Column, ...]] = (KAPPA,)
-    looks_back: ClassVar[bool] = True
-    linear: ClassVar[bool] = False
-    derived: ClassVar[tuple[str, ...]] = ("normaliser",)
+    begin_timed_as = "spectral"
+    step_timed_as = "preconditioner"
+    records = (KAPPA,)
+    looks_back = True
+    linear = False
+    derived = ("normaliser",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,7 +114,7 @@ class Fractional(LocalRule):
         return gamma(2 - self.alpha)
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan κ of the broadcast model, if β_κ is above 0."""
+        """Return the plan: κ of the broadcast model, if β_κ is above 0."""
         if self.beta_kappa == 0:
             return client_state, {}
         name = self.matrix or start.model.spectral_matrix

@@ -44,10 +44,10 @@ class Momentum(LocalRule):
 
     rho: float = number(0.9, "[0, 1)", tuned=Range(0.0, 0.95, log=False))
 
-    looks_back: ClassVar[bool] = True
+    looks_back = True
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan the learning rate, from which the last step gives the buffer."""
+        """Return the plan: the learning rate, from which the last step gives the buffer."""
         rate = torch.full_like(start.steps, start.learning_rate, dtype=torch.float64)
         return client_state, {"momentum_rate": rate}
 
@@ -82,12 +82,12 @@ class ClientMomentum(LocalRule):
     alpha_cm: float = number(0.1, "(0, 1]", "(1: no momentum)", tuned=Range(0.05, 1.0))
     """α, the share of the vehicle's gradient; 1 is FedAvg."""
 
-    linear: ClassVar[bool] = False
-    acts_last: ClassVar[bool] = True
-    looks_back: ClassVar[bool] = False
+    linear = False
+    acts_last = True
+    looks_back = False
 
     def uploads(self, model: Model) -> Rows:
-        """Declare η_t H_k."""
+        """Return a template of the upload η_t H_k."""
         return {"rate_times_steps": torch.zeros((), dtype=torch.float64)}
 
     def server_half(self) -> type[object]:
@@ -101,7 +101,7 @@ class ClientMomentum(LocalRule):
         return ""
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan m_t."""
+        """Return the plan: m_t."""
         return client_state, {
             "fleet_momentum": start.broadcast["fleet_momentum"].to(start.anchor.dtype)
         }
@@ -123,12 +123,10 @@ class ClientMomentum(LocalRule):
 class FleetMomentum(ServerRule):
     """FedCM's server rule."""
 
-    local_half: ClassVar[type[LocalRule]] = ClientMomentum
+    local_half = ClientMomentum
     sum_limits: ClassVar[Mapping[str, float]] = {"rate_times_steps": 2.0**20}
-    adds_up: ClassVar[bool] = True  # both sums of m are weighted sums
-    stale_reason: ClassVar[str] = (
-        "updates of older models contain older momenta, which would count again"
-    )
+    adds_up = True  # both sums of m are weighted sums
+    stale_reason = "updates of older models contain older momenta, which would count again"
 
     def state(self, model: Model) -> Rows:
         """Return m = 0."""
@@ -153,12 +151,12 @@ class FrozenMomentum(LocalRule):
     gradient_batch: int = number(1024, "[1, inf]", "window")
     """Windows of G_k; a vehicle with fewer uses all of them."""
 
-    linear: ClassVar[bool] = False
-    acts_last: ClassVar[bool] = True
-    looks_back: ClassVar[bool] = False
+    linear = False
+    acts_last = True
+    looks_back = False
 
     def uploads(self, model: Model) -> Rows:
-        """Declare G_k."""
+        """Return a template of the upload G_k."""
         return {"full_gradient": torch.zeros(model.layout.size)}
 
     def server_half(self) -> type[object]:
@@ -172,7 +170,7 @@ class FrozenMomentum(LocalRule):
         return ""
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan m_t and G_k, both [P, D]."""
+        """Return the plan: m_t and G_k, both [P, D]."""
         fresh = gradients_at_origin(start, self.gradient_batch, "mime batch")
         frozen = start.broadcast["frozen_momentum"].to(start.anchor.dtype)
         return client_state, {"frozen_momentum": frozen, "full_gradient": fresh}
@@ -194,11 +192,9 @@ class MimeServer(ServerRule):
     )
     """η_g"""
 
-    local_half: ClassVar[type[LocalRule]] = FrozenMomentum
-    adds_up: ClassVar[bool] = True  # both the model and m move by weighted sums
-    stale_reason: ClassVar[str] = (
-        "gradients of older models would enter the momentum of the present one"
-    )
+    local_half = FrozenMomentum
+    adds_up = True  # both the model and m move by weighted sums
+    stale_reason = "gradients of older models would enter the momentum of the present one"
 
     def state(self, model: Model) -> Rows:
         """Return m = 0."""

@@ -29,10 +29,10 @@ from fedwatt.models import Model
 class Nova(ServerRule):
     """FedNova's server rule."""
 
-    normalises: ClassVar[bool] = True
+    normalises = True
     sum_limits: ClassVar[Mapping[str, float]] = {"accumulation": 2.0**20}
     """‖a_k‖₁ is of the order of the local steps of a round."""
-    adds_up: ClassVar[bool] = True
+    adds_up = True
     # Vehicles divide by a_k before they add up, and add up a_k as well.
 
     def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:

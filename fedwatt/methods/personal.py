@@ -23,7 +23,6 @@ fixed. Weights that do not move keep their bits, whatever other rules do.
 
 import logging
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -111,8 +110,8 @@ class PersonalHead(LocalRule):
     head_steps_new: int = number(100, "[0, inf]")
     """Steps by which a vehicle that never participated trains a head before use."""
 
-    acts_last: ClassVar[bool] = True
-    looks_back: ClassVar[bool] = False
+    acts_last = True
+    looks_back = False
 
     def adapt(self, model: Model) -> Model:
         """Refuse a model without a declared last layer; return it unchanged."""
@@ -166,7 +165,7 @@ class PersonalHead(LocalRule):
         return Origin(self._with_head(client_state, start, taken), {}, taken)
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan which weights are the body's, [P, D]."""
+        """Return the plan: which weights are the body's, [P, D]."""
         body = ~_head(start.model).to(start.anchor.device)
         return client_state, {"moving": body.expand_as(start.anchor)}
 

@@ -20,7 +20,6 @@ clipped), so that c *rises* when too many are clipped:
 
 from dataclasses import dataclass
 from math import exp, inf
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -67,9 +66,9 @@ class PrivateAverage(ServerRule):
     )
     """δ of the guarantee (ε, δ); 0: K^-1.1, a little below one over the number of vehicles."""
 
-    adds_the_mean: ClassVar[bool] = True
-    only_deltas: ClassVar[bool] = True
-    acts_alone: ClassVar[bool] = True
+    adds_the_mean = True
+    only_deltas = True
+    acts_alone = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,7 +15,6 @@ participants f_t and f_{t-1} are losses of different vehicles, and their differe
 
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.server import Replies, ServerRule, mean_delta, moved
 from fedwatt.models import Model
 from fedwatt.settings import Range, number
-from fedwatt.tables import PULL, Column
+from fedwatt.tables import PULL
 
 
 def pull(gradient: Tensor, weights: Tensor, anchor: Tensor, strength: float | Tensor) -> Tensor:
@@ -80,10 +79,10 @@ class BroadcastPull(PlannedPull):
     loss_batch: int = number(128, "[1, inf]", "window")
     """Windows of F_k(w_t); a vehicle with fewer uses all of them."""
 
-    records: ClassVar[tuple[Column, ...]] = (PULL,)
+    records = (PULL,)
 
     def uploads(self, model: Model) -> Rows:
-        """Declare F_k(w_t)."""
+        """Return a template of the upload F_k(w_t)."""
         return {"loss_before": torch.zeros((), dtype=torch.float64)}
 
     def server_half(self) -> type[object]:
@@ -91,7 +90,7 @@ class BroadcastPull(PlannedPull):
         return AdaptiveMu
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan μ_t [P] and F_k(w_t) [P]."""
+        """Return the plan: μ_t [P] and F_k(w_t) [P]."""
         before = [self._loss(start, row) for row in range(len(start.anchor))]
         return client_state, {
             "pull": start.broadcast["mu"].flatten(),
@@ -114,11 +113,9 @@ class AdaptiveMu(ServerRule):
     mu_max: float = number(1.0, "[0, inf)", fixed="the authors' value")
     patience: int = number(5, "[1, inf]", "round")
 
-    local_half: ClassVar[type[LocalRule]] = BroadcastPull
-    adds_up: ClassVar[bool] = True  # f_t is a weighted sum, too
-    stale_reason: ClassVar[str] = (
-        "losses of different models would be compared as if they were of one"
-    )
+    local_half = BroadcastPull
+    adds_up = True  # f_t is a weighted sum, too
+    stale_reason = "losses of different models would be compared as if they were of one"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,7 +27,7 @@ from fedwatt.methods.proximal import PlannedPull
 from fedwatt.methods.rule import SCHEDULES, Batch, Rows, Start, scheduled
 from fedwatt.models import Loss, Model
 from fedwatt.settings import Range, choice, number
-from fedwatt.tables import PROBED, PULL, ROUGHNESS, Column
+from fedwatt.tables import PROBED, PULL, ROUGHNESS
 from fedwatt.threads import spread
 
 
@@ -198,9 +198,9 @@ class RoughnessProximal(Probing):
     epsilon_a: float = number(1e-8, "(0, inf)", fixed="a safeguard")
     epsilon_t: float = number(1e-8, "(0, inf)", fixed="a safeguard")
 
-    begin_timed_as: ClassVar[str] = "probe"
-    last_probe: ClassVar[str] = "probed_in"
-    records: ClassVar[tuple[Column, ...]] = (ROUGHNESS, PULL, PROBED)
+    begin_timed_as = "probe"
+    last_probe = "probed_in"
+    records = (ROUGHNESS, PULL, PROBED)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -159,7 +159,7 @@ class LocalRule(Tunable):
     """Columns of the table of clients; the plan has an entry [P] for each."""
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """Declare what a class overrides, where it does not declare it itself."""
+        """Set the class attributes that follow from what a class overrides, unless it sets them."""
         super().__init_subclass__(**more)
         if "direction" in vars(cls) and "looks_back" not in vars(cls):
             cls.looks_back = True
@@ -325,7 +325,7 @@ AnyRule = TypeVar("AnyRule", bound=LocalRule)
 
 
 def lifted(rule: AnyRule, numbers: Mapping[str, Tensor]) -> AnyRule:
-    """Return the rule with some of its numbers as columns [P, 1]; only for the hooks of a step."""
+    """Return a copy of the rule, for the hooks of a step, with some numbers as columns [P, 1]."""
     copy = object.__new__(type(rule))
     copy.__dict__.update(vars(rule) | dict(numbers))
     return copy

@@ -14,7 +14,6 @@ of a round unequally, ‖a_k‖₁ stands for H_k, so that option II stays a mea
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -39,7 +38,7 @@ class ControlVariates(LocalRule):
         return {"control": torch.zeros(model.layout.size)}
 
     def uploads(self, model: Model) -> Rows:
-        """Declare c_k⁺ - c_k."""
+        """Return a template of the upload c_k⁺ - c_k."""
         return {"control_change": torch.zeros(model.layout.size)}
 
     def server_half(self) -> type[object]:
@@ -52,7 +51,7 @@ class ControlVariates(LocalRule):
         return "SCAFFOLD's option 2" if self.option == 2 else ""
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan b_k = c - c_k, the correction of every step of the round."""
+        """Return the plan: b_k = c - c_k, the correction of every step of the round."""
         vehicle_control = client_state["control"].to(start.anchor.dtype)
         plan = {
             "control": vehicle_control,
@@ -88,10 +87,10 @@ class Scaffold(ServerRule):
     )  # η_g
     weighting: str = choice("windows", "uniform")
 
-    local_half: ClassVar[type[LocalRule]] = ControlVariates
-    adds_up: ClassVar[bool] = True  # both the model and c move by weighted sums of the replies
+    local_half = ControlVariates
+    adds_up = True  # both the model and c move by weighted sums of the replies
     # c_k⁺ - c_k is the change from the c that a vehicle was sent.
-    stale_reason: ClassVar[str] = "buffered control variates would be stale"
+    stale_reason = "buffered control variates would be stale"
 
     @property
     def counts_alike(self) -> bool:

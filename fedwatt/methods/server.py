@@ -186,8 +186,8 @@ class ServerRule(Tunable, ABC):
 class Average(ServerRule):
     """FedAvg's server rule: the mean update, weighted by windows, in float64."""
 
-    averages: ClassVar[bool] = True
-    adds_the_mean: ClassVar[bool] = True
+    averages = True
+    adds_the_mean = True
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """Return w_t + Σ p_k Δ_k."""

@@ -20,7 +20,7 @@ tensor by one number; this is the paper's method.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -35,12 +35,12 @@ SMALLEST_NORM: Final = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class SharpnessAware(LocalRule):
-    """The gradient at distance ρ uphill."""
+    """FedSAM's local rule: gradients at distance ρ uphill."""
 
     rho_sam: float = number(0.05, "[0, inf)", "(0 is FedAvg)", tuned=Range(0.01, 0.2))
     """ρ; 0 is FedAvg."""
 
-    linear: ClassVar[bool] = False
+    linear = False
 
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """Return ∇loss(w + ρ g/‖g‖), [P, D]."""
@@ -51,7 +51,7 @@ class SharpnessAware(LocalRule):
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalShift(LocalRule):
-    """Gradients at distance ρ back along the path of the global model."""
+    """FedLESAM's local rule: gradients at distance ρ back along the path of the global model."""
 
     rho_lesam: float = number(0.05, "[0, inf)", "(0 is FedAvg)", tuned=Range(0.01, 0.2))
     """ρ; 0 is FedAvg."""
@@ -72,7 +72,7 @@ class GlobalShift(LocalRule):
         return {"sent_before": torch.zeros(model.layout.size), "was_there": torch.tensor(False)}
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan o [P, D]."""
+        """Return the plan: o [P, D]."""
         back = client_state["sent_before"].to(start.anchor) - start.anchor
         length = back.norm(dim=-1, keepdim=True) + SMALLEST_NORM
         seen_before = client_state["was_there"][:, None]

@@ -13,19 +13,17 @@ from fedwatt.metrics.errors import (
     weighted_mean,
 )
 from fedwatt.metrics.rounds import (
+    DIAGNOSTICS,
     FEWEST_PARTICIPANTS,
+    PARTS,
+    Stopwatch,
+    amortised_diagnostics_fraction,
+    diagnostics_fraction,
     drift_dispersion,
     mean_drift,
     pearson,
     rounds_to_threshold,
     spearman,
-)
-from fedwatt.metrics.timing import (
-    DIAGNOSTICS,
-    PARTS,
-    Stopwatch,
-    amortised_diagnostics_fraction,
-    diagnostics_fraction,
 )
 
 __all__ = [

@@ -153,7 +153,7 @@ class VectorLayout:
 
     @property
     def steps(self) -> dict[str, float]:
-        """Return the resolution of each field.
+        """The fixed-point step of each field, by name.
 
         >>> VectorLayout({"weight": (1, 1000.0)}, vehicles=3, bits=32).steps["weight"]  # 2^-19
         1.9073486328125e-06

@@ -1,22 +1,152 @@
-"""The interface of a model.
+"""The interface of a model, its losses, and kernels: faster code for a model's exact class.
 
 A model is a frozen description; its weights live outside, as a flat vector with free leading axes.
 With no leading axis the lines of a model run in one vehicle, with leading axes they run a whole
 stack of vehicles, and the gradient of the summed losses is each vehicle's own gradient.
+
+A model's definition is `represent` and `head`; everything else follows from them. A kernel computes
+the same in less time for one class. It is looked up by the exact class, so a subclass that changes
+anything never uses its parent's kernel. The kernels are in `fedwatt.engine.kernels`.
+
+Losses are element by element; the caller takes the mean over a batch.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.models.kernel import Fill, kernel_for
-from fedwatt.models.loss import Loss
+from fedwatt.errors import SettingError, unknown
+
+
+class Loss(ABC):
+    """A function of prediction and target, and its slope in the prediction."""
+
+    def __init_subclass__(cls) -> None:
+        """Derive the slope of a subclass that overrides the loss without its slope."""
+        if "__call__" in vars(cls) and "slope" not in vars(cls):
+            cls.slope = Loss.slope  # type: ignore[method-assign]
+
+    @abstractmethod
+    def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of each element."""
+
+    def slope(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Return the derivative with respect to `prediction`; by autograd unless a loss overrides
+        it.
+        """
+        with torch.enable_grad():
+            leaf = prediction.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self(leaf, target).sum(), leaf)
+        return slope
+
+
+class Squared(Loss):
+    """e² with e = prediction - target; its batch mean is the MSE."""
+
+    def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Return e²."""
+        return (prediction - target) ** 2
+
+    def slope(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Return 2e."""
+        return 2 * (prediction - target)
+
+
+class Huber(Loss):
+    """e²/2 for |e| <= 1 and |e| - 1/2 beyond, e in units of the label's scale."""
+
+    def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Return the Huber loss: quadratic inside, linear outside."""
+        return torch.nn.functional.huber_loss(prediction, target, reduction="none", delta=1.0)
+
+    def slope(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Return e, at most 1 in size."""
+        return (prediction - target).clamp(-1, 1)
+
+
+squared: Final = Squared()
+huber: Final = Huber()
+
+LOSSES: Final[dict[str, Loss]] = {"mse": squared, "huber": huber}
+
+
+def get_loss(name: str) -> Loss:
+    """Return the loss by its name in a configuration."""
+    if name not in LOSSES:
+        raise SettingError(unknown("loss", name, LOSSES))
+    return LOSSES[name]
+
+
+Fill = Callable[[Tensor, Tensor], None]
+"""(labels [P, batch], shares [P, batch]) → nothing; writes a gradient where it was told to."""
+
+
+@dataclass(frozen=True)
+class ModelStep:
+    """A training step of a model in C, for one vehicle in float32."""
+
+    source: str
+    """Defines `model_step`, which engine/kernels/whole_round.c declares; that and trace.c have what
+    it may use."""
+    sizes: tuple[int, ...]
+    """The model's own numbers."""
+    work: int
+    """Floats of memory that it needs."""
+    reads: int
+    """Floats of the series that it reads from where a window begins."""
+    multiplies: bool = False
+    """Whether it needs the matrix product of torch's own linear algebra library."""
+
+
+class Kernel:
+    """The optional fast paths of a model; each function returns None where it has none."""
+
+    def represent(self, model: Any, parts: "Parts", windows: Tensor) -> Tensor | None:
+        """Return `model.represent`, differentiable with respect to `parts`."""
+        return None
+
+    def fill(
+        self, model: Any, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss
+    ) -> Fill | None:
+        """Return the gradient for many steps on the same memory, for stacks with one leading axis.
+
+        The function that is returned reads `weights` [P, D] and `windows` [P, batch, window,
+        features] as they are when it is called and writes to `gradient` [P, D].
+        """
+        return None
+
+    def along(
+        self, model: Any, weights: Tensor, lines: Tensor, offsets: Tensor, windows: Tensor
+    ) -> Tensor | None:
+        """Return predictions [M, J, batch] at `weights` [D] + s·`lines` [M, D] for J offsets s."""
+        return None
+
+    def step(self, model: Any, batch: int, window: int) -> ModelStep | None:
+        """Return a step in C on at most `batch` windows of `window` seconds."""
+        return None
+
+    def step_numbers(self, model: Any, batch: int) -> int | None:
+        """Estimate how many numbers a vehicle's step works on: weights, gradient, activations."""
+        return None
+
+
+_kernels: dict[type["Model"], Kernel] = {}
+
+
+def register(kind: type["Model"], kernel: Kernel) -> None:
+    """Let `kernel` serve models that are exactly of class `kind`."""
+    _kernels[kind] = kernel
+
+
+def kernel_for(model: "Model") -> Kernel:
+    """Return the kernel of a model's exact class, or one that declines everything."""
+    return _kernels.get(type(model), Kernel())
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Any other `torch.nn.Module`, stacked by torch.func.vmap.
+"""Models from any `torch.nn.Module`, stacked by torch.func.vmap.
 
 A little slower than the models written with leading axes, and right for every module whose
 forward maps windows [batch, window, features] to energies [batch] without buffers or dropout.

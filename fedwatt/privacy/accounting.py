@@ -49,7 +49,7 @@ def _library() -> Any:
 
 @dataclass(frozen=True)
 class Budget:
-    """The privacy of a training: what each round is, and at which δ it is stated."""
+    """The privacy budget of a training: the mechanism of each round, and δ."""
 
     noise_multiplier: float  # z
     probability: float  # q; 1 where sampling is not counted on

@@ -51,7 +51,7 @@ class LivePage:
         return text[: text.rfind(b"\n") + 1]
 
     def answer(self, path: str, query: Mapping[str, str]) -> Response | None:
-        """Return the reply to one of three addresses."""
+        """Return the response for "/", "/progress" or "/report"; None for other paths."""
         report = self.run / "report.html"
         if path == "/":
             return Response(self.page.encode())

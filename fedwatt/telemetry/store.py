@@ -79,37 +79,35 @@ def read_vehicle(folder: Path) -> Vehicle:
     description = _read_json(Path(folder) / "vehicle.json")
     names, columns = _read_table(Path(folder) / "trips.parquet")
     try:
-        listed = [
-            (
-                str(trip["name"]),
-                int(trip["seconds"]),
-                str(trip.get("recording", "")),
-                float(trip.get("start_time_s", math.nan)),
-            )
-            for trip in description["trips"]
-        ]
-        name = str(description["name"])
-        kind = str(description["kind"])
-        labels = str(description["labels"])
-        facts = dict(description["facts"])
+        name, kind, labels = (str(description[key]) for key in ("name", "kind", "labels"))
+        vehicle = Vehicle(name, (), kind, labels, dict(description["facts"]))
+        lengths = [int(trip["seconds"]) for trip in description["trips"]]
+        trips = [_trip(trip) for trip in description["trips"]]
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise DataError(f"{folder}/vehicle.json is damaged: {problem!r}. {AGAIN}") from problem
     # The sum comes first: a damaged length could ask for more names than memory holds, and two of
     # them, one below 0, could cancel.
-    total = sum(abs(seconds) for _, seconds, _, _ in listed)
-    if total != len(names) or names != [trip for trip, n, _, _ in listed for _ in range(n)]:
+    total = sum(map(abs, lengths))
+    listed = (trip.name for trip, n in zip(trips, lengths, strict=True) for _ in range(n))
+    if total != len(names) or names != list(listed):
         raise DataError(
-            f"{folder}: trips.parquet does not hold the {len(listed)} trips ({total} s) "
+            f"{folder}: trips.parquet does not hold the {len(trips)} trips ({total} s) "
             f"that vehicle.json lists. {AGAIN}"
         )
-    trips = []
     start = 0
-    for trip, seconds, recording, start_time_s in listed:
+    for place, seconds in enumerate(lengths):
         rows = slice(start, start + seconds)
         held = {c: values[rows] for c, (values, null) in columns.items() if not null[rows].all()}
-        trips.append(Trip(trip, held, recording, start_time_s=start_time_s))
+        trips[place] = replace(trips[place], channels=held)
         start += seconds
-    return Vehicle(name, tuple(trips), kind, labels, facts)
+    return replace(vehicle, trips=tuple(trips))
+
+
+def _trip(description: Mapping[str, Any]) -> Trip:
+    """Return a described trip without its channels."""
+    recording = str(description.get("recording", ""))
+    start_time_s = float(description.get("start_time_s", math.nan))
+    return Trip(str(description["name"]), {}, recording, start_time_s=start_time_s)
 
 
 def write_fleet(path: Path, vehicles: Iterable[Vehicle], source: str) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from fedwatt.errors import RunError, SettingError, optional
 from fedwatt.federation import History
-from fedwatt.federation.together import train_side_by_side
+from fedwatt.federation.federation import train_side_by_side
 from fedwatt.files import parse_json, write_text
 from fedwatt.methods import Method
 from fedwatt.randomness import generator

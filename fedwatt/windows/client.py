@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.errors import DataError, check
+from fedwatt.settings import Checked, choice, number
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Vehicle
 from fedwatt.windows.features import CLIMB_KNOWN, FEATURES, feature_names, trip_features
 from fedwatt.windows.labelled import (
@@ -37,11 +38,9 @@ from fedwatt.windows.vehicle_trips import prepared as prepared
 from fedwatt.windows.vehicle_trips import split_of_trips as split_of_trips
 from fedwatt.windows.vehicle_trips import split_of_unseen, usable_trips
 
-LABEL_SCALINGS = ("vehicle", "fleet")
-
 
 @dataclass(frozen=True, kw_only=True)
-class DataSettings:
+class DataSettings(Checked):
     """Settings of the windows that are made from telemetry.
 
     `features` is a feature set ("base", "physics", "elevation"), single features, or several of
@@ -49,32 +48,32 @@ class DataSettings:
     and with a `horizon` the target of that many samples after it. `window` and the strides are in
     samples: `stride` between training windows, `evaluation_stride` between validation and test
     windows. With `label_scaling` "vehicle" a label is centred and scaled like a feature, from
-    training windows;
-    with "fleet" it is divided by `label_scale_wh`, in the target's unit. `split` are the shares of
-    training, validation and test trips; `held_out` is the number of vehicles that never train. A
-    vehicle may replace its features by its own `components` principal ones, or silence all but its
-    own `selected` best (0 leaves them alone). With `align` its motion is delayed by the time
-    offset between motion and power that its training trips show (`fedwatt.windows.time_offset`).
+    training windows; with "fleet" it is divided by `label_scale_wh`, in the target's unit. `split`
+    are the shares of training, validation and test trips; `held_out` is the number of vehicles that
+    never train. With `components` each vehicle replaces its features by as many principal ones;
+    with `selected` it silences all but as many best ones (0: neither). With `align` its motion is
+    delayed by the time offset between motion and power that its training trips show
+    (`fedwatt.windows.time_offset`).
     """
 
     features: str = "base"
     target: str = "energy"
-    horizon: int = 0
-    window: int = 60
-    stride: int = 1
-    evaluation_stride: int = 10
-    scaling: str = "zscore"
-    label_scaling: str = "vehicle"
-    label_scale_wh: float = 100.0
+    horizon: int = number(0, "[0, inf]", "samples (0: the target's own)")
+    window: int = number(60, "[1, inf]", "sample")
+    stride: int = number(1, "[1, inf]", "sample")
+    evaluation_stride: int = number(10, "[1, inf]", "sample")
+    scaling: str = choice(*SCALINGS)
+    label_scaling: str = choice("vehicle", "fleet")
+    label_scale_wh: float = number(100.0, "(0, inf)", "Wh")
     split: tuple[float, float, float] = (0.7, 0.1, 0.2)
     split_seed: int = 0
-    held_out: int = 0
+    held_out: int = number(0, "[0, inf]", "vehicles")
     components: int = 0
     selected: int = 0
     align: bool = False
 
     def __post_init__(self) -> None:
-        check(self, "horizon", self.horizon >= 0, "at least 0 samples (0: the target's own)")
+        super().__post_init__()
         refuse_leaks(self.predicts, feature_names(self.features))
         most = len(feature_names(self.features))
         for name in ("components", "selected"):
@@ -82,17 +81,10 @@ class DataSettings:
             check(self, name, 0 <= getattr(self, name) <= most, allowed)
         alone = not (self.components and self.selected)
         check(self, "selected", alone, "0 when components is not. Use one of them")
-        for name in ("window", "stride", "evaluation_stride"):
-            check(self, name, getattr(self, name) >= 1, "at least 1 sample")
-        for name, choices in (("scaling", SCALINGS), ("label_scaling", LABEL_SCALINGS)):
-            check(self, name, getattr(self, name) in choices, f"one of {', '.join(choices)}")
-        positive = math.isfinite(self.label_scale_wh) and self.label_scale_wh > 0
-        check(self, "label_scale_wh", positive, "a positive number of Wh")
         object.__setattr__(self, "split", tuple(self.split))
         shares = len(self.split) == 3 and all(share > 0 for share in self.split)
         allowed = "three positive shares that add up to 1, such as (0.7, 0.1, 0.2)"
         check(self, "split", shares and math.isclose(sum(self.split), 1, abs_tol=1e-9), allowed)
-        check(self, "held_out", self.held_out >= 0, "at least 0 vehicles")
 
     @property
     def predicts(self) -> Target:
@@ -113,7 +105,7 @@ log = logging.getLogger("fedwatt.windows")
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """One vehicle's windows. Nothing in it comes from another vehicle.
+    """The windows of one vehicle, made from its data alone.
 
     name, kind     of the vehicle
     features       names of the columns of `series`
@@ -124,8 +116,8 @@ class Client:
     label_*_wh     the target in its unit (Wh for energy) is label * label_scale_wh +
                    label_center_wh
     label_typical  size of an ordinary label, in the target's unit
-    label_grain    size of the steps in which the labels' channel moves, in the target's unit; 0:
-                   they are not coarse
+    label_grain    size of the steps in which the labels' channel moves, in the target's unit; 0
+                   for a fine channel
     strata         "speed", "grade", ... (`STRATA`) -> class names and int8 [test windows]
     trips          split -> names of its trips
     masked         number of the last training windows, which repeat others with their elevation
@@ -158,12 +150,12 @@ class Client:
     mass_kg: float = 0.0
 
     def energy_wh(self, labels: NDArray[np.floating]) -> FloatArray:
-        """Scaled labels or predictions of any shape in the target's unit, float64."""
+        """Return scaled labels or predictions of any shape in the target's unit, float64."""
         return np.asarray(labels, float) * self.label_scale_wh + self.label_center_wh
 
     @property
     def recorded_windows(self) -> int:
-        """Number of training windows as they were recorded; they come before the masked ones."""
+        """Number of training windows without masked elevation; they come first."""
         return len(self.ends["train"]) - self.masked
 
     def as_recorded(self) -> "Client":
@@ -184,13 +176,13 @@ class Fleet:
     settings: DataSettings
     source: str
     mapped: Mapped | None = None
-    """The files that the clients' arrays are in, where they are too much for memory."""
+    """The files that hold the clients' arrays, where memory is too small for them."""
     is_lazy: ClassVar[bool] = False
     """Whether vehicles are made when they take part (`fedwatt.windows.lazy`)."""
     origin: Mapping[str, str | int] = field(default_factory=dict)
-    """The section [fleet] of a configuration that makes it again; empty: none does."""
+    """The section [fleet] of a configuration that makes the same fleet; empty: there is none."""
     account: tuple[str, ...] = ()
-    """What cleaning kept and dropped, in sentences, where it was cleaned on the way here."""
+    """Sentences about trips that cleaning kept and dropped; empty: nothing was cleaned."""
 
     def __repr__(self) -> str:
         """Return the source and size of the fleet, not its arrays."""
@@ -208,37 +200,36 @@ class Fleet:
 
     @cached_property
     def held_out(self) -> BoolArray:
-        """Return whether each vehicle is only ever tested, [vehicles]."""
+        """True for vehicles that never train, [vehicles]."""
         return np.array([client.held_out for client in self.clients], dtype=bool)
 
     @property
     def at_hand(self) -> Sequence[Client]:
-        """The vehicles that speak for the fleet: all, unless they are made on demand."""
+        """The vehicles from which figures of the fleet are computed: all, unless it is lazy."""
         return self.clients
 
     def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
-        """Return these vehicles, all at once (`fedwatt.windows.lazy` has to make them)."""
+        """Return the vehicles at these places; with `stay` a lazy fleet never forgets them."""
         return [self.clients[place] for place in places]
 
     def prepare(self, places: Sequence[int]) -> None:
-        """Begin to make the vehicles of the next round; those of a fleet at hand are there."""
+        """Begin to make the vehicles of the next round, in a lazy fleet."""
 
     def let_go(self) -> None:
-        """Forget the vehicles of the last round; those of a fleet at hand stay."""
+        """Forget the vehicles of the last round, in a lazy fleet."""
 
     def train_windows(self, place: int) -> int:
-        """n_k of the vehicle at a place."""
+        """Return n_k of the vehicle at a place."""
         return len(self.clients[place].ends["train"])
 
     def note_windows(self, place: int, windows: int) -> None:
-        """Take note of n_k of a vehicle that was made elsewhere; one at hand is known."""
+        """Store n_k of a vehicle that another process made, in a lazy fleet."""
 
     def sample(self, count: int) -> list[int]:
-        """Places of the vehicles that models are evaluated by, ascending; 0: all.
+        """Return the places of the vehicles on which models are evaluated, ascending; 0: all.
 
-        `count` of the vehicles that train, and as many of those held out where there are more.
-        Every name draws its own number, so all methods, seeds and rounds are evaluated on the same
-        vehicles.
+        They are at most `count` vehicles that train, and as many that are held out. Every name
+        draws its own number, so all methods, seeds and rounds are evaluated on the same vehicles.
         """
         chosen: list[NDArray[np.int64]] = []
         for held_out in (False, True):
@@ -270,7 +261,7 @@ class Fleet:
         return round(of_all * sum(len(client.ends[split]) for client in some) / max(len(some), 1))
 
     def split_hash(self) -> str:
-        """Hex digest of which trips of which vehicles are in which split."""
+        """Return a digest of the trips of each vehicle and split."""
         digest = blake2b(digest_size=16)
         for client in self.clients:
             trips = {split: client.trips[split] for split in SPLITS}
@@ -278,7 +269,7 @@ class Fleet:
         return digest.hexdigest()
 
     def data_hash(self) -> str:
-        """Hex digest of everything a model is trained and evaluated on."""
+        """Return a digest of all data on which a model is trained and evaluated."""
         return self._data_hash
 
     @cached_property
@@ -300,7 +291,7 @@ class Fleet:
 def build_client(
     vehicle: Vehicle, settings: DataSettings, *, unseen: FleetScaling | None = None
 ) -> Client:
-    """Features, splits, windows and labels of one vehicle.
+    """Return features, splits, windows and labels of one vehicle.
 
     Trips shorter than the window hold no window and are left out. An `unseen` vehicle may have any
     number of trips: its scaling is pooled with its fleet's, and it has no test trips.
@@ -441,21 +432,21 @@ def build_fleet(
     *,
     on_vehicle: Callable[[int], None] | None = None,
 ) -> Fleet:
-    """Clients of all vehicles; neither their telemetry nor their windows need fit in memory.
+    """Return the clients of all vehicles; telemetry and windows need not fit in memory.
 
-    Consumes the vehicles one at a time and tells `on_vehicle` how many there are so far. Vehicles
-    that do not have what the target is made of are left out, and a warning names them.
+    Vehicles are consumed one at a time, and `on_vehicle` is called with their number so far.
+    Vehicles without the channels of the target are left out, and a warning names them.
     """
     without: list[Vehicle] = []
 
     def built() -> Iterator[Client]:
-        for number, vehicle in enumerate(vehicles, start=1):
+        for count, vehicle in enumerate(vehicles, start=1):
             if lacks_target(vehicle, settings):
                 without.append(vehicle)
             else:
                 yield build_client(vehicle, settings)
             if on_vehicle is not None:
-                on_vehicle(number)
+                on_vehicle(count)
 
     clients, mapped = gather_clients(built())
     if without and not clients:

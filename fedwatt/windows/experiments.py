@@ -33,7 +33,7 @@ DRAWS = 100
 
 
 def trip_regime(*parts: Trip) -> int:
-    """Index into `REGIMES` of a trip, or of its parts; a mean at an edge is of the faster one.
+    """Return the place in `REGIMES` of a trip, or of its parts; an edge belongs to the faster one.
 
     >>> REGIMES[trip_regime(Trip("1", {"speed_mps": np.array([0.0, 30.0])}))]
     'fast'
@@ -43,9 +43,9 @@ def trip_regime(*parts: Trip) -> int:
 
 
 def mixture_shares(skew: str, clients: int) -> FloatArray:
-    """Share of each regime's trips that goes to each client, [regimes, clients]; rows add up to 1.
+    """Return the share of each regime's trips for each client, [regimes, clients]; rows sum to 1.
 
-    Favourites go round: client 1 prefers slow trips, client 2 medium ones, and so on.
+    Client 1 prefers slow trips, client 2 medium ones, client 3 fast ones, client 4 slow ones ...
 
     >>> mixture_shares("severe", 3)
     array([[0.9 , 0.05, 0.05], [0.05, 0.9 , 0.05], [0.05, 0.05, 0.9 ]])
@@ -56,8 +56,8 @@ def mixture_shares(skew: str, clients: int) -> FloatArray:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def dirichlet_shares(alpha: float, clients: int, rng: np.random.Generator) -> FloatArray:
-    """Shares as in `mixture_shares`, one Dirichlet(α, ..., α) draw a regime."""
+def dirichlet_shares(alpha: float, clients: int, rng: Generator) -> FloatArray:
+    """Return shares as in `mixture_shares`, one Dirichlet(α, ..., α) draw per regime."""
     # By gammas: numpy's own draw is NaN when a small α lets all of them underflow.
     weights = np.maximum(rng.standard_gamma(alpha, (len(REGIMES), clients)), 1e-300)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
@@ -104,7 +104,7 @@ def repartition(
 def deal(
     vehicles: Iterable[Vehicle], shares: FloatArray, seed: int
 ) -> list[list[tuple[Vehicle, Trip]]]:
-    """Trips of each client; `shares` is [regimes, clients].
+    """Return the trips of each client; `shares` is [regimes, clients].
 
     Trips of a regime queue in an order drawn trip by trip, and the queue is cut by the shares. The
     parts of a trip that was cut at gaps stay together: their driving is the same.
@@ -129,7 +129,7 @@ def deal(
 
 
 def _alpha(recipe: str) -> float | None:
-    """α of "dirichlet:α", or None for a recipe that has none."""
+    """Return α of "dirichlet:α", or None for another recipe."""
     name, _, value = recipe.partition(":")
     if name != "dirichlet":
         if recipe != "natural" and recipe not in SKEWS:

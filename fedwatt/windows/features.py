@@ -29,7 +29,7 @@ WARM_UP_S = 300.0
 CABIN_S = 120.0  # in which a cabin's air warms up; the rest of the car takes WARM_UP_S
 TYRES_S = 600.0  # in which tyres and lubricants warm up
 SUMMARY_S = 60
-# A minute of acceleration, which itself looks two seconds back.
+# A minute of acceleration, which looks two seconds back.
 MEMORY_S = SUMMARY_S + 2
 SECOND = "second"
 STANDING_MPS = 0.5
@@ -50,9 +50,9 @@ TYPICAL_CLIMB_MPS = 0.25  # of a car on a road that climbs; in VED vehicles' mea
 class Feature:
     """One column of a client's series: `function(inputs)` gives float64 [seconds].
 
-    `about_zero`: typical size of a feature of which 0 is also what stands where nothing is known.
-    It must mean the same in every vehicle, however much of its driving is known (see
-    `scaling.about_zero`). 0: an ordinary feature.
+    `about_zero`: typical size of a feature that is 0 where its channel is unknown, for
+    `scaling.about_zero`: the scaled feature must not depend on how often it is unknown. 0 marks an
+    ordinary feature.
     """
 
     unit: str
@@ -70,7 +70,7 @@ class Feature:
 
 
 def acceleration(speed_mps: FloatArray) -> FloatArray:
-    """Centred difference of a three-second mean of speed, m/s², shape [seconds].
+    """Return the centred difference of a three-second mean of speed, m/s², [seconds].
 
     That is (v[t+2] + v[t+1] - v[t-1] - v[t-2]) / 6, exact on a ramp; beyond its ends the trip's
     first and last speed are held. Differencing raw 1 Hz speed would mostly show its resolution.
@@ -89,9 +89,7 @@ def _specific_power(inputs: Inputs) -> FloatArray:
 
 
 def _late(function: Callable[[Inputs], FloatArray]) -> Callable[[Inputs], FloatArray]:
-    """Return the values of `function` two seconds ago; before it began, the trip stood as at its
-    start.
-    """
+    """Return the values of `function` two seconds ago; inputs at the start are held before it."""
 
     def late(inputs: Inputs) -> FloatArray:
         held = {n: np.pad(x, (STREAMING_DELAY_S, 0), mode="edge") for n, x in inputs.items()}
@@ -100,8 +98,8 @@ def _late(function: Callable[[Inputs], FloatArray]) -> Callable[[Inputs], FloatA
     return late
 
 
-def _channel(name: str, unit: str, factor: float = 1.0, *, about_zero: float = 0.0) -> Feature:
-    return Feature(unit, (name,), lambda inputs: inputs[name] * factor, about_zero)
+def _channel(name: str, unit: str, *, about_zero: float = 0.0) -> Feature:
+    return Feature(unit, (name,), lambda inputs: inputs[name], about_zero)
 
 
 def _drag(inputs: Inputs) -> FloatArray:
@@ -111,11 +109,10 @@ def _drag(inputs: Inputs) -> FloatArray:
 
 
 def _wheel_power(inputs: Inputs) -> FloatArray:
-    """Power at the wheels of a usual car, W/kg: inertia, climb, tyres and air.
+    """Return the power at the wheels of an average car, W/kg: inertia, climb, tyres and air.
 
-    A pack gives more for a watt at the wheels than it gets back for one, so the sign of this sum
-    matters, and not only those of its parts. What is usual need not fit the vehicle: its model
-    weighs this next to the parts.
+    A pack gives more for a watt at the wheels than it gets back for one, so the sign of the sum
+    matters, and not only the signs of its terms. A vehicle's model weighs this next to the terms.
     """
     speed = inputs["speed_mps"]
     climb = inputs["climb_m"] - inputs["descent_m"]
@@ -167,7 +164,7 @@ def _tyre_warm_up(inputs: Inputs) -> FloatArray:
 
 
 def _minute(values: FloatArray) -> FloatArray:
-    """Mean of `values` over the last minute, or since the trip began; [seconds].
+    """Return the mean of `values` over the last minute, or since the trip began; [seconds].
 
     >>> _minute(np.array([4.0, 0.0, 2.0]))
     array([4., 2., 2.])
@@ -188,34 +185,32 @@ def _minute_of(function: Callable[[FloatArray], FloatArray]) -> Callable[[Inputs
     return lambda inputs: _minute(function(inputs["speed_mps"]))
 
 
-_WHEELS = ("speed_mps", "ambient_c", *CLIMB)
+_SPEED = ("speed_mps",)
+_SPEED_AND_AIR = ("speed_mps", "ambient_c")
+_WHEELS = (*_SPEED_AND_AIR, *CLIMB)
 _FEATURES: Mapping[str, Feature] = {
     "speed": _channel("speed_mps", "m/s"),
-    "acceleration": Feature("m/s²", ("speed_mps",), lambda x: acceleration(x["speed_mps"])),
-    "speed_squared": Feature("m²/s²", ("speed_mps",), lambda x: x["speed_mps"] ** 2),
-    "speed_cubed": Feature("m³/s³", ("speed_mps",), lambda x: x["speed_mps"] ** 3),
-    "specific_power": Feature("W/kg", ("speed_mps",), _specific_power),
-    "acceleration_late": Feature(
-        "m/s²", ("speed_mps",), _late(lambda x: acceleration(x["speed_mps"]))
-    ),
-    "specific_power_late": Feature("W/kg", ("speed_mps",), _late(_specific_power)),
+    "acceleration": Feature("m/s²", _SPEED, lambda x: acceleration(x["speed_mps"])),
+    "speed_squared": Feature("m²/s²", _SPEED, lambda x: x["speed_mps"] ** 2),
+    "speed_cubed": Feature("m³/s³", _SPEED, lambda x: x["speed_mps"] ** 3),
+    "specific_power": Feature("W/kg", _SPEED, _specific_power),
+    "acceleration_late": Feature("m/s²", _SPEED, _late(lambda x: acceleration(x["speed_mps"]))),
+    "specific_power_late": Feature("W/kg", _SPEED, _late(_specific_power)),
     "ambient": _channel("ambient_c", "°C"),
     # Usual powers: the mean over VED's two electric cars that report both.
     "ac": _climate_power("ac_w", _heat, 0.097, 0.032),
     "heater": _climate_power("heater_w", _cold, 0.038, 0.029),
-    "drag": Feature("m³/s³", ("speed_mps", "ambient_c"), _drag),
-    "driving": Feature("W/kg", ("speed_mps",), lambda x: np.maximum(_specific_power(x), 0)),
-    "braking": Feature("W/kg", ("speed_mps",), lambda x: np.minimum(_specific_power(x), 0)),
+    "drag": Feature("m³/s³", _SPEED_AND_AIR, _drag),
+    "driving": Feature("W/kg", _SPEED, lambda x: np.maximum(_specific_power(x), 0)),
+    "braking": Feature("W/kg", _SPEED, lambda x: np.minimum(_specific_power(x), 0)),
     "cold": Feature("°C", ("ambient_c",), _cold),
     "heat": Feature("°C", ("ambient_c",), _heat),
-    "warm_up": Feature("1", ("speed_mps",), _warm_up),
-    "cold_start": Feature("°C", ("speed_mps", "ambient_c"), lambda x: _cold(x) * _warm_up(x)),
-    "hot_start": Feature("°C", ("speed_mps", "ambient_c"), lambda x: _heat(x) * _warm_up(x)),
-    "cabin_warm_up": Feature("°C", ("speed_mps", "ambient_c"), _cabin_warm_up),
-    "tyre_warm_up": Feature("m/s", ("speed_mps",), _tyre_warm_up),
-    "cold_tyres": Feature(
-        "°C m/s", ("speed_mps", "ambient_c"), lambda x: _cold(x) * _tyre_warm_up(x)
-    ),
+    "warm_up": Feature("1", _SPEED, _warm_up),
+    "cold_start": Feature("°C", _SPEED_AND_AIR, lambda x: _cold(x) * _warm_up(x)),
+    "hot_start": Feature("°C", _SPEED_AND_AIR, lambda x: _heat(x) * _warm_up(x)),
+    "cabin_warm_up": Feature("°C", _SPEED_AND_AIR, _cabin_warm_up),
+    "tyre_warm_up": Feature("m/s", _SPEED, _tyre_warm_up),
+    "cold_tyres": Feature("°C m/s", _SPEED_AND_AIR, lambda x: _cold(x) * _tyre_warm_up(x)),
     "wheel_drive": Feature("W/kg", _WHEELS, lambda x: np.maximum(_wheel_power(x), 0)),
     "wheel_brake": Feature("W/kg", _WHEELS, lambda x: np.minimum(_wheel_power(x), 0)),
     "grade": _channel("grade", "1"),
@@ -227,14 +222,14 @@ _FEATURES: Mapping[str, Feature] = {
     "intersection": _channel("intersection", "0/1"),
     "bus_stop": _channel("bus_stop", "0/1"),
     "focus_point": _channel("focus_point", "0/1"),
-    "minute_speed": Feature("m/s", ("speed_mps",), _minute_of(lambda v: v)),
-    "minute_speed_spread": Feature("m/s", ("speed_mps",), _minute_spread),
-    "minute_speed_cubed": Feature("m³/s³", ("speed_mps",), _minute_of(lambda v: v**3)),
+    "minute_speed": Feature("m/s", _SPEED, _minute_of(lambda v: v)),
+    "minute_speed_spread": Feature("m/s", _SPEED, _minute_spread),
+    "minute_speed_cubed": Feature("m³/s³", _SPEED, _minute_of(lambda v: v**3)),
     "minute_standing": Feature(
-        "1", ("speed_mps",), _minute_of(lambda v: np.where(v < STANDING_MPS, 1.0, 0.0))
+        "1", _SPEED, _minute_of(lambda v: np.where(v < STANDING_MPS, 1.0, 0.0))
     ),
     "minute_driving": Feature(
-        "W/kg", ("speed_mps",), _minute_of(lambda v: np.maximum(v * acceleration(v), 0))
+        "W/kg", _SPEED, _minute_of(lambda v: np.maximum(v * acceleration(v), 0))
     ),
 }
 
@@ -291,7 +286,7 @@ FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
 
 
 def feature_names(recipe: str) -> tuple[str, ...]:
-    """Features of a comma-separated recipe of feature sets and single features.
+    """Return the features of a comma-separated recipe of feature sets and single features.
 
     >>> feature_names("base, grade")[-2:]
     ('heater', 'grade')
@@ -336,30 +331,29 @@ def physics_features(trips: Sequence[Trip]) -> tuple[str, ...]:
 
 
 def trip_features(trip: Trip, names: tuple[str, ...], vehicle: str) -> FloatArray:
-    """Features of one trip, float64 [seconds, features].
+    """Return the features of one trip, float64 [seconds, features].
 
     A missing channel is refused, not filled: zeros would read as "heater off" or "level road".
     `vehicle` is named in the message.
     """
-    for name in names:
-        for channel in FEATURES[name].needs:
-            if channel not in trip.channels:
-                raise DataError(
-                    f"Vehicle '{vehicle}', trip '{trip.name}' has no channel '{channel}', which "
-                    f"feature '{name}' needs. Choose features that every vehicle has, by set or by "
-                    'name (features = "speed, acceleration, ambient").'
-                )
-    for channel in dict.fromkeys(channel for name in names for channel in FEATURES[name].needs):
+    needs = {channel: name for name in names for channel in FEATURES[name].needs}
+    for channel, name in needs.items():
+        if channel not in trip.channels:
+            raise DataError(
+                f"Vehicle '{vehicle}', trip '{trip.name}' has no channel '{channel}', which "
+                f"feature '{name}' needs. Choose features that every vehicle has, by set or by "
+                'name (features = "speed, acceleration, ambient").'
+            )
         if channel not in MAY_BE_UNKNOWN:
             refuse_gaps(trip, channel, vehicle)
     return feature_columns(trip.channels, names)
 
 
 def feature_columns(channels: Inputs, names: tuple[str, ...], *, begin: int = 0) -> FloatArray:
-    """Features [seconds, features] of channels whose first sample is second `begin` of a trip.
+    """Return features [seconds, features] of channels that begin at second `begin` of a trip.
 
-    A stream hands over the last part of a trip: its rows are those of the whole trip except for the
-    first `MEMORY_S`, whose past is cut off, and the last `STREAMING_DELAY_S`.
+    For the last part of a trip, as a stream has it, rows equal those of the complete trip except
+    for the first `MEMORY_S`, whose past is cut off, and the last `STREAMING_DELAY_S`.
     """
     since = {SECOND: begin + np.arange(len(channels["speed_mps"]), dtype=np.float64)}
     columns = []

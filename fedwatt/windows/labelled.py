@@ -1,6 +1,6 @@
-"""A trip with its features, its windows and their labels, and what else is known of its windows.
+"""A trip with its features, windows and labels, and the driving regimes of its windows.
 
-Errors are shown by driving regimes of test windows: by mean speed, outside temperature, share of
+Errors are reported by regimes of test windows: by mean speed, outside temperature, share of
 standing time (stop-and-go) and mean grade.
 """
 
@@ -37,7 +37,7 @@ class Stratum:
     per_metre: bool = False
 
     def codes(self, window_means: FloatArray) -> NDArray[np.int8]:
-        """Class of each window, shape [W].
+        """Return the class of each window, [W].
 
         >>> STRATA["speed"].codes(np.array([0.0, 20 / 3.6, 30.0]))
         array([0, 1, 2], dtype=int8)
@@ -45,16 +45,12 @@ class Stratum:
         return np.searchsorted(self.edges, window_means, side="right").astype(np.int8)
 
 
-def _channel(name: str) -> Callable[[Trip], FloatArray | None]:
-    return lambda trip: trip.channels.get(name)
-
-
 def _standing(trip: Trip) -> FloatArray | None:
     """Return 1 for each second in which the vehicle stands, and 0 otherwise."""
     speed_mps = trip.channels.get("speed_mps")
     if speed_mps is None:
         return None
-    # NaN stays NaN: a speed that is not known is not 0.
+    # NaN stays NaN: an unknown speed is not 0.
     return np.where(np.isfinite(speed_mps), (speed_mps < STANDING_MPS) * 1.0, np.nan)
 
 
@@ -70,12 +66,14 @@ def _rise_m(trip: Trip) -> FloatArray | None:
 STANDING_MPS = 0.3
 STRATA: Mapping[str, Stratum] = {
     "speed": Stratum(
-        _channel("speed_mps"),
+        lambda trip: trip.channels.get("speed_mps"),
         (20 / 3.6, 60 / 3.6),
         ("under 20 km/h", "20 to 60 km/h", "over 60 km/h"),
     ),
     "temperature": Stratum(
-        _channel("ambient_c"), (5.0, 20.0), ("under 5 °C", "5 to 20 °C", "over 20 °C")
+        lambda trip: trip.channels.get("ambient_c"),
+        (5.0, 20.0),
+        ("under 5 °C", "5 to 20 °C", "over 20 °C"),
     ),
     "stop-and-go": Stratum(
         _standing, (1e-6, 0.25), ("never standing", "standing under 25 %", "standing 25 % or more")
@@ -103,10 +101,10 @@ class LabelledTrip:
 
 
 def elevation_masked(labelled: LabelledTrip, names: tuple[str, ...], vehicle: str) -> LabelledTrip:
-    """Return every `MASKED_EVERY`-th window of a trip, as if none of its climb were known.
+    """Return every `MASKED_EVERY`-th window of a trip with all climb marked as unknown.
 
-    A network that trains on these windows, too, predicts windows without known elevation as well
-    as a network without elevation does.
+    Trained on these windows as well, a network predicts windows without elevation as accurately as
+    a network without elevation does.
     """
     level = dict.fromkeys((*CLIMB, CLIMB_KNOWN), np.zeros(labelled.trip.seconds))
     trip = replace(labelled.trip, channels={**labelled.trip.channels, **level})
@@ -152,7 +150,7 @@ def _window_values(stratum: Stratum, labelled: LabelledTrip, window: int) -> Flo
 def own_mix(
     training: Sequence[LabelledTrip], scaler: Scaler, window: int, components: int, selected: int
 ) -> FloatArray:
-    """Map to a vehicle's own components or selected features, from its training trips alone."""
+    """Return the map to a vehicle's components or selected features, from its training trips."""
     scaled = [scaler.forward(labelled.rows) for labelled in training]
     if components:
         return principal_mix(np.concatenate(scaled), components)

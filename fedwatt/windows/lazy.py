@@ -148,19 +148,28 @@ class Maker(ABC):
     """Vehicles that are best made together."""
 
     def all(self) -> Iterator[Vehicle]:
-        """All vehicles, as few in memory at a time as are made together."""
+        """Yield all vehicles; only vehicles that are made together are in memory at a time."""
         places = range(self.count)
         for first in places[:: self.at_once]:
             yield from self.vehicles(places[first : first + self.at_once])
 
     def fleet(self, settings: DataSettings | None = None) -> Fleet:
-        """Clients of all vehicles, made ahead; default settings if none are given."""
+        """Return a fleet of all vehicles, made at once; without settings, the default ones."""
         fleet = build_fleet(self.all(), settings or DataSettings(), self.source)
         return replace(fleet, origin=self.origin)
 
     def lazy_fleet(self, settings: DataSettings | None = None) -> "LazyFleet":
         """Return a fleet whose vehicles are made when they take part; default settings if None."""
-        return lazy_fleet(self, settings or DataSettings())
+        settings = settings or DataSettings()
+        refuse_climb(settings, self.count)
+        refuse_all_held_out(settings, self.count, self.source)
+        never = np.zeros(self.count, dtype=bool)
+        if settings.held_out:
+            names = map(self.name, range(self.count))
+            never[lowest_draws(names, settings.held_out, settings.split_seed, "held out")] = True
+        clients = LazyClients(self, settings, never)
+        origin = self.origin and {**self.origin, "made": "on-demand"}
+        return LazyFleet(clients, settings, self.source, origin=origin)
 
     def place(self, name: str) -> int | None:
         """Return the place of the vehicle with this name, or None."""
@@ -169,12 +178,12 @@ class Maker(ABC):
     @property
     @abstractmethod
     def source(self) -> str:
-        """Description of the vehicles' origin, for people."""
+        """Description of the vehicles for a reader."""
 
     @property
     @abstractmethod
     def origin(self) -> Mapping[str, str | int]:
-        """The section [fleet] of a configuration that makes them again."""
+        """The section [fleet] of a configuration that makes the same vehicles."""
 
     @property
     @abstractmethod
@@ -191,11 +200,12 @@ class Maker(ABC):
 
 
 SAMPLE: Final = 200
-"""Vehicles at hand that speak for the whole fleet; as many again of those held out."""
+"""Vehicles that stay in memory, from which figures of the fleet are estimated; as many again of
+the held-out vehicles."""
 
 
 class LazyClients(Sequence[Client]):
-    """The vehicles of a maker by their places; the last ones asked for are kept."""
+    """The vehicles of a maker by their places; the vehicles of the last round stay in memory."""
 
     def __init__(self, maker: Maker, settings: DataSettings, held_out: BoolArray) -> None:
         self.maker = maker
@@ -225,21 +235,16 @@ class LazyClients(Sequence[Client]):
     def __getitem__(self, place: int | slice) -> Client | Sequence[Client]:
         if isinstance(place, slice):
             return self.fetch(range(*place.indices(len(self))))
-        client = self.stay.get(place) or self.here.get(place)
-        if client is not None:
-            return client
         if not -len(self) <= place < len(self):
             raise IndexError(place)
         return self.fetch([place % len(self)])[0]
 
     def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
-        """Return the vehicles at these places, made on all cores; with `stay` they are never let
-        go.
-        """
+        """Return the vehicles at these places, made on all cores; `stay` keeps them in memory."""
         all_loaded = all(place in self.here or place in self.stay for place in places)
         if self.coming is not None and not all_loaded:
-            coming, self.coming = self.coming, None
-            self.here |= coming.result()
+            self.here |= self.coming.result()
+            self.coming = None
         self.here |= self._made(places)
         clients = [self.stay.get(place) or self.here[place] for place in places]
         if stay:
@@ -247,10 +252,7 @@ class LazyClients(Sequence[Client]):
         return clients
 
     def prepare(self, places: Sequence[int]) -> None:
-        """Begin to make these vehicles, while others train.
-
-        The next `fetch` of any that are not here waits for them.
-        """
+        """Begin to make these vehicles in the background; the next `fetch` waits for them."""
         if self.coming is None:
             self.coming = self.aside.submit(self._made, places)
 
@@ -269,7 +271,7 @@ class LazyClients(Sequence[Client]):
 
 @dataclass(frozen=True, eq=False)
 class LazyFleet(Fleet):
-    """A fleet of which only a sample and the vehicles at work are ever at hand."""
+    """A fleet of which only a sample and the vehicles of a round are in memory."""
 
     clients: LazyClients
     is_lazy: ClassVar[bool] = True
@@ -284,12 +286,12 @@ class LazyFleet(Fleet):
 
     @property
     def held_out(self) -> BoolArray:
-        """Return whether each vehicle is only ever tested, [vehicles]."""
+        """True for vehicles that never train, [vehicles]."""
         return self.clients.held_out
 
     @cached_property
     def at_hand(self) -> Sequence[Client]:
-        """The sample that speaks for the fleet."""
+        """The sample from which figures of the fleet are estimated."""
         return self.clients.fetch(self.sample(SAMPLE), stay=True)
 
     def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
@@ -306,12 +308,12 @@ class LazyFleet(Fleet):
         self.clients.window_counts.clear()
 
     def train_windows(self, place: int) -> int:
-        """n_k of the vehicle at a place, which need not be made if it was told."""
+        """Return n_k of the vehicle at a place; it is made only if its n_k was not noted."""
         windows = self.clients.window_counts.get(place)
         return super().train_windows(place) if windows is None else windows
 
     def note_windows(self, place: int, windows: int) -> None:
-        """Take note of n_k of a vehicle that was made elsewhere, until the next round."""
+        """Store n_k of a vehicle that another process made, until the next round."""
         self.clients.window_counts[place] = windows
 
     def sample(self, count: int) -> list[int]:
@@ -319,7 +321,7 @@ class LazyFleet(Fleet):
         return super().sample(count or SAMPLE)
 
     def split_hash(self) -> str:
-        """Hex digest of the recipe, and of the splits of the vehicles at hand."""
+        """Return a digest of the recipe, and of the splits of the sample."""
         return self._digest(self._sampled.split_hash())
 
     @cached_property
@@ -333,19 +335,6 @@ class LazyFleet(Fleet):
     def _digest(self, of_sample: str) -> str:
         text = repr((self.clients.maker, self.settings, of_sample))
         return blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def lazy_fleet(maker: Maker, settings: DataSettings) -> "LazyFleet":
-    """Return the vehicles of a maker as a fleet; none of them is made yet."""
-    refuse_climb(settings, maker.count)
-    refuse_all_held_out(settings, maker.count, maker.source)
-    never = np.zeros(maker.count, dtype=bool)
-    if settings.held_out:
-        names = map(maker.name, range(maker.count))
-        never[lowest_draws(names, settings.held_out, settings.split_seed, "held out")] = True
-    clients = LazyClients(maker, settings, never)
-    origin = maker.origin and {**maker.origin, "made": "on-demand"}
-    return LazyFleet(clients, settings, maker.source, origin=origin)
 
 
 def refuse_climb(settings: DataSettings, vehicles: int) -> None:

@@ -20,7 +20,7 @@ from fedwatt.telemetry.trip import FloatArray, IntArray
 
 
 def window_ends(seconds: int, *, length: int = 60, stride: int = 1) -> IntArray:
-    """Last second of each full window of one trip, shape [W]; empty when the trip is too short.
+    """Return the last second of each full window of a trip, [W]; empty if the trip is too short.
 
     >>> window_ends(5, length=3)
     array([2, 3, 4])
@@ -31,7 +31,7 @@ def window_ends(seconds: int, *, length: int = 60, stride: int = 1) -> IntArray:
 
 
 def window_sums(values: FloatArray, ends: IntArray, *, length: int = 60) -> FloatArray:
-    """Sum of `values` [seconds] over each window, shape [W], from one float64 cumulative sum.
+    """Return sums of `values` [seconds] over each window, [W], from one float64 cumulative sum.
 
     >>> window_sums(np.array([1.0, 2.0, -4.0, 8.0]), np.array([1, 3]), length=2)
     array([3., 4.])
@@ -40,18 +40,13 @@ def window_sums(values: FloatArray, ends: IntArray, *, length: int = 60) -> Floa
     return np.asarray(total[ends + 1] - total[ends + 1 - length])
 
 
-def window_energy(energy_wh: FloatArray, ends: IntArray, *, length: int = 60) -> FloatArray:
-    """Net energy that left the pack in each window, Wh, shape [W] (`eq:window_label_sf`)."""
-    return window_sums(energy_wh, ends, length=length)
-
-
 def window_means(values: FloatArray, ends: IntArray, *, length: int = 60) -> FloatArray:
-    """Mean of `values` [seconds] over each window, shape [W]."""
+    """Return means of `values` [seconds] over each window, [W]."""
     return window_sums(values, ends, length=length) / length
 
 
 def known_windows(finite: FloatArray, ends: IntArray, *, length: int = 60) -> BoolArray:
-    """Windows of which at least half of the seconds are known, [W]; `known` is 0 or 1, [seconds].
+    """Mark the windows with at least half of their seconds finite, [W]; `finite` is 0 or 1.
 
     >>> known_windows(np.array([0.0, 1.0, 0.0, 0.0]), np.array([1, 3]), length=2)
     array([ True, False])
@@ -82,9 +77,9 @@ def split_counts(trips: int, shares: tuple[float, float, float]) -> tuple[int, i
 def split_trips(
     vehicle: str, recordings: Mapping[str, str], shares: tuple[float, float, float], seed: int
 ) -> dict[str, tuple[str, ...]]:
-    """Trip names of each split, in natural order.
+    """Return the trip names of each split, in natural order.
 
-    `recordings` maps each trip to its recording, the unit that is split; three of them are needed.
+    `recordings` maps each trip to its recording, the unit that is split; at least three are needed.
     """
     ordered = sorted(set(recordings.values()), key=natural_key)
     shuffled = [ordered[i] for i in generator(seed, "split", vehicle).permutation(len(ordered))]
@@ -104,7 +99,7 @@ def held_out_vehicles(names: Iterable[str], count: int, seed: int) -> frozenset[
 
 
 def lowest_draws(names: Iterable[str], count: int, seed: int, purpose: str) -> IntArray:
-    """Places of the `count` names that draw the lowest numbers, lowest first.
+    """Return the places of the `count` names that draw the lowest numbers, lowest first.
 
     Every name draws its own number, so a vehicle that joins later moves at most one other.
     """
@@ -112,7 +107,7 @@ def lowest_draws(names: Iterable[str], count: int, seed: int, purpose: str) -> I
 
 
 def natural_key(name: str) -> tuple[tuple[str, int, str], ...]:
-    """Sorting key that reads numbers as numbers.
+    """Return a sorting key that reads numbers as numbers.
 
     >>> sorted(["car-10", "car-9", "bus-1"], key=natural_key)
     ['bus-1', 'car-9', 'car-10']

@@ -6,12 +6,12 @@
     energy-per-km     energy of the window over its distance, Wh/km
     next              energy of the window that follows, Wh: a forecast
 
-A target is handed the channels and facts it names and nothing else, as a feature is. The channels
-that make it are refused as inputs of features (`refuse_leaks`).
+A target's function gets the channels and facts that it names and nothing else, like a feature. The
+channels that make the label are refused as inputs of features (`refuse_leaks`).
 
 A forecast labels seconds after its window. Features look up to `STREAMING_DELAY_S` ahead, so its
-horizon begins that much after the window's last second: a forecast sees nothing of what it is about
-to predict, and its features are those that a stream has at that moment.
+horizon begins that much after the window's last second: its features are those that a stream has at
+that moment and contain nothing of the seconds to predict.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -89,13 +89,13 @@ class Target:
         return f"{self.meaning}, of the {span} it"
 
     def ahead(self, window: int) -> int:
-        """Seconds after a window that its label reaches into."""
+        """Return the seconds after a window that its label covers."""
         return 0 if self.horizon is None else STREAMING_DELAY_S + (self.horizon or window)
 
     def windows(
         self, trip: Trip, facts: Mapping[str, Any], vehicle: str, *, length: int, stride: int = 1
     ) -> tuple[IntArray, FloatArray]:
-        """Last second of each window of a trip that has a label, and the labels; both [W]."""
+        """Return the last second of each labelled window of a trip, and the labels; both [W]."""
         values = self._values(trip, facts, vehicle)
         ahead = self.ahead(length)
         ends = window_ends(trip.seconds - ahead, length=length, stride=stride)
@@ -110,7 +110,7 @@ class Target:
         return ends[labelled], labels[labelled]
 
     def grain(self, trips: Sequence[Trip], facts: Mapping[str, Any], vehicle: str) -> float:
-        """Median size of the steps in which its channels move, in its unit; 0 if not stepped.
+        """Return the median step in which the label's channels move, in its unit; 0: fine.
 
         A label is the difference of two such readings, each of which lags by up to a step.
         """
@@ -159,9 +159,9 @@ def _energy(values: Values, ends: IntArray, length: int) -> FloatArray:
 
 
 def _depletion(values: Values, ends: IntArray, length: int) -> FloatArray:
-    """Percentage points of charge lost from the second before a span to its end.
+    """Return the percentage points of charge lost from the second before a span to its end.
 
-    A span that begins with its trip loses what its first reading does not show.
+    In a span that begins with its trip the first second is missing.
     """
     points = 100 * values["soc"]
     return points[np.maximum(ends - length, 0)] - points[ends]
@@ -224,7 +224,7 @@ TARGETS: Final[dict[str, Target]] = {
 
 
 def get_target(name: str) -> Target:
-    """Target by its name, or the one that a reference such as './file.py:name' names.
+    """Return the target of a name, or of a reference such as './file.py:name'.
 
     >>> get_target("soc").unit
     'points'
@@ -247,5 +247,5 @@ def refuse_leaks(target: Target, features: Sequence[str]) -> None:
             if channel in target.made_of:
                 raise SettingError(
                     f"Feature '{name}' needs '{channel}', which makes the target '{target.name}': "
-                    "a model would be told what it is to predict. Leave the feature out."
+                    "a model would see its own label. Leave the feature out."
                 )

@@ -21,13 +21,13 @@ UNSEEN_SPLIT = (0.75, 0.2, 0.05)
 
 
 def usable_trips(vehicle: Vehicle, settings: "DataSettings") -> list[Trip]:
-    """Trips that hold a window and what it predicts."""
+    """Return the trips that are long enough for a window and its label."""
     least = settings.window + settings.predicts.ahead(settings.window)
     return [trip for trip in vehicle.trips if trip.seconds >= least]
 
 
 def split_of_trips(vehicle: Vehicle, settings: "DataSettings") -> dict[str, str]:
-    """Split of every trip by its name; trips that hold no window are in none."""
+    """Return the split of every trip by its name, without trips that hold no window."""
     usable = usable_trips(vehicle, settings)
     recordings = {trip.name: trip.recording for trip in usable}
     long_enough = len(set(recordings.values()))
@@ -50,7 +50,7 @@ def recordings(vehicle: Vehicle, settings: "DataSettings") -> int:
 
 
 def split_of_unseen(vehicle: Vehicle, settings: "DataSettings") -> dict[str, str]:
-    """Split of every trip of an unseen vehicle: training and validation; of few trips, training.
+    """Return the split of every trip of an unseen vehicle; few trips all train.
 
     The training trips are those of `split_of_trips` with the shares `UNSEEN_SPLIT`.
     """
@@ -63,10 +63,10 @@ def split_of_unseen(vehicle: Vehicle, settings: "DataSettings") -> dict[str, str
 def prepared(
     vehicle: Vehicle, settings: "DataSettings", unseen: FleetScaling | None = None
 ) -> Vehicle:
-    """Return the vehicle with its motion delayed by its own time offset, where `align` asks for it.
+    """Return the vehicle with its motion delayed by its own time offset, if `align` is set.
 
-    One whose facts have a time offset was delayed already, as whoever learns hills from its trips
-    does. An `unseen` vehicle with too few trips has the fleet's offset.
+    A vehicle with a time offset among its facts was delayed before, as for learning elevation. An
+    `unseen` vehicle with too few trips has the fleet's offset.
     """
     if not settings.align or "lag_s" in vehicle.facts:
         return vehicle

@@ -14,7 +14,7 @@ from fedwatt.engine.batches import drawn_directions
 from fedwatt.federation import Federation
 from fedwatt.methods.roughness import loss_slices, unit
 from fedwatt.models import MLP
-from fedwatt.models.loss import squared
+from fedwatt.models.model import squared
 from tests.engine.kernels.compilers import compiling_with
 
 TINY = Recipe(vehicles=3, participants=2, windows=64)

@@ -15,7 +15,7 @@ from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
 from fedwatt.windows.scaling import ridge
-from fedwatt.windows.splits import window_ends, window_energy, window_means
+from fedwatt.windows.splits import window_ends, window_means, window_sums
 from tests.elevation.toys import DEGREE_M, fleet
 
 DATA = DataSettings(features="speed")
@@ -139,7 +139,7 @@ def error_wh(vehicle: Vehicle, field) -> float:
         columns = (trip.channels["speed_mps"], np.maximum(rise, 0), np.maximum(-rise, 0))
         ends = window_ends(trip.seconds, stride=5)
         means = [window_means(c, ends) for c in columns]
-        energy = window_energy(trip.channels["energy_wh"], ends)
+        energy = window_sums(trip.channels["energy_wh"], ends)
         rows[split_of[trip.name]].append(np.stack([*means, energy], axis=1))
     train = np.concatenate(rows["train"])
     test = np.concatenate(rows["test"])

@@ -12,7 +12,7 @@ from fedwatt.engine.job import Job
 from fedwatt.engine.kernels.mlp_gpu import gpu_round
 from fedwatt.engine.pool import Pool
 from fedwatt.federation import Availability, Federation, Training
-from fedwatt.federation.together import train_side_by_side
+from fedwatt.federation.federation import train_side_by_side
 from fedwatt.methods import METHODS, get
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import GRU, LSTM, MLP, Model

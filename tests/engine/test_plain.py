@@ -8,7 +8,7 @@ from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.job import Job
 from fedwatt.engine.pool import pool_fleet
 from fedwatt.methods import Fractional, Proximal
-from fedwatt.models.loss import squared
+from fedwatt.models.model import squared
 from tests.federation.toys import Line, scalar_toy
 
 

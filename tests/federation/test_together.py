@@ -9,8 +9,8 @@ import torch
 from fedwatt.engine.together import train_together
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
+from fedwatt.federation.federation import train_side_by_side
 from fedwatt.federation.loop import TrainingResult
-from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import LocalRule, Method, get
 from tests.federation.toys import random_fleet
 
@@ -110,7 +110,7 @@ def test_rows_of_one_kind_share_their_steps(monkeypatch) -> None:
         sizes.append(len(jobs))
         return train_together(jobs, watch)
 
-    monkeypatch.setattr("fedwatt.federation.together.train_together", counted)
+    monkeypatch.setattr("fedwatt.federation.federation.train_together", counted)
     fleet = random_fleet([20, 20])
     train_side_by_side(
         [

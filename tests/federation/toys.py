@@ -14,8 +14,7 @@ from fedwatt.methods import Method
 from fedwatt.methods.rule import Start
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Layout, Model
-from fedwatt.models.loss import squared
-from fedwatt.models.model import Parts
+from fedwatt.models.model import Parts, squared
 from fedwatt.windows import Client, DataSettings, Fleet
 
 

@@ -27,7 +27,7 @@ from fedwatt.windows import DataSettings
 from fedwatt.windows.client import Client, split_of_trips
 from fedwatt.windows.features import physics_features, trip_features
 from fedwatt.windows.scaling import SCALINGS, pulled, ridge
-from fedwatt.windows.splits import window_ends, window_energy, window_means
+from fedwatt.windows.splits import window_ends, window_means, window_sums
 from fedwatt.windows.time_offset import LONGEST_S, SEGMENT_S, delayed, vehicle_lag_s
 from tests.elevation.toys import fleet as hilly_fleet
 from tests.elevation.toys import trip as hilly_trip
@@ -250,7 +250,7 @@ def ridge_error_wh(vehicle: Vehicle, columns, length: int = 60) -> float:
     for trip in vehicle.trips:
         ends = window_ends(trip.seconds, length=length, stride=5)
         means = [window_means(column, ends, length=length) for column in columns(trip).T]
-        energy = window_energy(trip.channels["energy_wh"], ends, length=length)
+        energy = window_sums(trip.channels["energy_wh"], ends, length=length)
         rows[split_of[trip.name]].append(np.stack([*means, energy], axis=1))
     train, test = (np.concatenate(rows[split]) for split in ("train", "test"))
     beta = ridge(train[:, :-1], train[:, -1])

@@ -76,15 +76,6 @@ def test_missing_energy_tow_and_charging_teach_nothing():
     assert filter.expected(120, 150.0).wh == 0.0 and filter.ignored == 2
 
 
-def test_a_part_of_a_window_says_less():
-    short = TripFilter(PRIOR, 60)
-    long = TripFilter(PRIOR, 60)
-    short.observe(10, 5.0, 10.0, seconds=10)
-    long.observe(10, 30.0, 60.0)
-    assert short.expected(70, 100.0).wh > 0
-    assert short.expected(70, 100.0).deviation_wh > long.expected(70, 100.0).deviation_wh
-
-
 def test_it_survives_json():
     one = TripFilter(PRIOR, 60)
     other = TripFilter(PRIOR, 60)

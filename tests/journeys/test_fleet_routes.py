@@ -244,12 +244,12 @@ def climbing(own, vehicles):
 def test_a_newcomers_lessons_know_no_hills_that_are_the_vehicles_own(fleet):
     level = boards(1)["car-0"]
     climb = NAMES.index("climb")
-    own = replace(level, hills=climbing(level, 1)).lessons(fleet.driving, None, 3)
+    own = replace(level, hills=climbing(level, 1)).sample_sets(fleet.driving, None, 3)
     assert own.inside.x[:, climb].min() > 10 and not own.new.x[:, climb].any()
     # As many as k drive there with the vehicle, so fewer than k without it: not published then.
     for vehicles, known in ((3, False), (4, True)):
         hills = climbing(level, vehicles)
-        found = level.lessons(fleet.driving, hills.only(hills.vehicles > 3), 3)
+        found = level.sample_sets(fleet.driving, hills.only(hills.vehicles > 3), 3)
         assert not found.inside.x[:, climb].any()
         assert found.new.x[:, climb].any() == known
 
@@ -257,7 +257,7 @@ def test_a_newcomers_lessons_know_no_hills_that_are_the_vehicles_own(fleet):
 def test_a_newcomer_finds_no_driving_where_fewer_than_k_others_drive():
     own = boards(3)
     shared = published([one.sums for one in own.values()], 3)
-    found = own["car-0"].lessons(shared, None, 3)
+    found = own["car-0"].sample_sets(shared, None, 3)
     # Nothing is known of any place, so every route is driven as the two others usually drive.
     others = published([own[name].sums.within(shared.keys) for name in ("car-1", "car-2")], 1)
     _, wheel_m, seconds, *_ = others.sums.sum(axis=0)

@@ -15,12 +15,12 @@ from fedwatt.journeys.route import HEADINGS
 from fedwatt.journeys.route_exchange import (
     ASKED,
     COLUMNS,
-    Pupil,
+    RouteContributor,
     RouteRequest,
     SharedDriving,
-    SimulatedPupils,
-    TooFewTeach,
-    learn_from_pupils,
+    SimulatedContributors,
+    TooFewContributors,
+    learn_from_contributors,
 )
 from fedwatt.metrics.sums import plainly
 
@@ -42,10 +42,10 @@ def fitted():
 
 
 @pytest.fixture(scope="module")
-def pupil():
+def contributor():
     everybody = boards(3)
     driving = published([one.sums for one in everybody.values()], 3)
-    return Pupil(everybody["car-0"], SharedDriving(driving, None, 3))
+    return RouteContributor(everybody["car-0"], SharedDriving(driving, None, 3))
 
 
 QUESTIONS = {
@@ -58,19 +58,19 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize("kind", ASKED)
-def test_a_question_is_answered_alike_after_its_way(kind, pupil):
+def test_a_question_is_answered_alike_after_its_way(kind, contributor):
     asked = QUESTIONS[kind]()
     there = RouteRequest.read(kind, asked.arrays)
-    first = asked.answer(pupil)
-    second = there.answer(pupil)
+    first = asked.answer(contributor)
+    second = there.answer(contributor)
     assert first.keys() == second.keys() == asked.fields.keys()
     for name, (size, _) in asked.fields.items():
         assert len(first[name]) == size
         np.testing.assert_array_equal(first[name], second[name])
 
 
-def test_answers_of_a_vehicle_without_trips_are_zeros_of_the_same_length(pupil):
-    nothing = Pupil(VehicleRoutes((), None, 1600.0, GRID), pupil.shared)
+def test_answers_of_a_vehicle_without_trips_are_zeros_of_the_same_length(contributor):
+    nothing = RouteContributor(VehicleRoutes((), None, 1600.0, GRID), contributor.shared)
     for make in QUESTIONS.values():
         asked = make()
         answer = asked.answer(nothing)
@@ -109,18 +109,20 @@ def test_places_are_those_of_the_service_area():
             DrivingRequest.read("places", {"keys": keys}, SETTINGS)
 
 
-def test_a_driving_field_is_the_same_after_its_way(pupil):
-    shared = SharedDriving.read(pupil.shared.arrays, GRID, 3)
-    np.testing.assert_array_equal(shared.driving.sums, pupil.shared.driving.sums)
-    assert shared.digest == pupil.shared.digest
-    other = SharedDriving(pupil.shared.driving.times(2.0), None, 3)
+def test_a_driving_field_is_the_same_after_its_way(contributor):
+    shared = SharedDriving.read(contributor.shared.arrays, GRID, 3)
+    np.testing.assert_array_equal(shared.driving.sums, contributor.shared.driving.sums)
+    assert shared.digest == contributor.shared.digest
+    other = SharedDriving(contributor.shared.driving.times(2.0), None, 3)
     assert other.digest != shared.digest
 
 
 def learn(everybody, add=plainly):
     sums = [one.sums for one in everybody.values()]
-    pupils = SimulatedPupils(everybody, add)
-    return learn_from_pupils(pupils, published(sums, 3), frozenset(everybody), SETTINGS, None)
+    contributors = SimulatedContributors(everybody, add)
+    return learn_from_contributors(
+        contributors, published(sums, 3), frozenset(everybody), SETTINGS, None
+    )
 
 
 def test_vehicles_without_trips_take_part_and_change_nothing():
@@ -132,7 +134,9 @@ def test_vehicles_without_trips_take_part_and_change_nothing():
     np.testing.assert_allclose(found.effects["energy"].mean, alone.effects["energy"].mean)
     np.testing.assert_allclose(found.effects["energy"].spread, alone.effects["energy"].spread)
     del everybody["car-0"]
-    with pytest.raises(TooFewTeach, match=r"2 vehicles have trips .* Held-out vehicles do not"):
+    with pytest.raises(
+        TooFewContributors, match=r"2 vehicles have trips .* Held-out vehicles do not"
+    ):
         learn({**everybody, **idle})
 
 

@@ -6,9 +6,14 @@ import pytest
 from fedwatt.elevation.learn import learn
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.survey import mass_kg
-from fedwatt.journeys.fleet_routes import Learnable, Lessons, VehicleRoutes, evaluated, passes
+from fedwatt.journeys.fleet_routes import RouteSamples, SampleSets, VehicleRoutes, evaluated, passes
 from fedwatt.journeys.mixed_effects import fit, own_effects, predict
-from fedwatt.journeys.route_exchange import Pupil, RouteRequest, SharedDriving, learn_routes
+from fedwatt.journeys.route_exchange import (
+    RouteContributor,
+    RouteRequest,
+    SharedDriving,
+    learn_routes,
+)
 from fedwatt.journeys.route_intervals import Bars, filled, interval, quantiles
 from fedwatt.randomness import generator
 from fedwatt.synthetic import synthetic_vehicles
@@ -35,7 +40,7 @@ def test_four_vehicles_of_eight_trips_learn_routes_from_positive_sums():
     shared = SharedDriving(fleet.driving, None, settings.minimum_vehicles)
     question = RouteRequest("effects", fleet.effects)
     for board in boards.values():
-        answer = question.answer(Pupil(board, shared))
+        answer = question.answer(RouteContributor(board, shared))
         a = np.zeros((COLUMNS, COLUMNS))
         a[np.triu_indices(COLUMNS)] = answer["energy.matrix"]
         assert np.linalg.eigvalsh(a, "U").min() > -1e-9 * np.trace(a)
@@ -50,7 +55,7 @@ def a_linear_vehicle(rng, trips):
     x = metres[:, None] / 1000 * rng.uniform(0.2, 1.8, (trips, COLUMNS))
     level = 1 + 0.1 * rng.standard_normal()
     energy = x.sum(axis=1) * 150 / COLUMNS * level * (1 + 0.1 * rng.standard_normal(trips))
-    return Learnable(x, metres, {"energy": energy}, 1700.0)
+    return RouteSamples(x, metres, {"energy": energy}, 1700.0)
 
 
 @pytest.mark.parametrize(("vehicles", "trips"), [(4, 6), (6, 6), (6, 9), (6, 12)])
@@ -72,7 +77,7 @@ def covers(seed, vehicles, trips):
     fitted = fit(total, COLUMNS, {"energy": 5.0})["energy"]
     fleet = fitted.effects
     equations = (fitted.matrix, fitted.right)
-    counts = [evaluated(Lessons(one, one, one), "energy", fleet, equations) for one in taught]
+    counts = [evaluated(SampleSets(one, one, one), "energy", fleet, equations) for one in taught]
     insider, unseen_vehicle = (
         sum(own[name] for own in counts) for name in ("insider", "unseen_vehicle")
     )
@@ -87,4 +92,4 @@ def covers(seed, vehicles, trips):
 
 def part(one, at):
     """Some of a vehicle's trips."""
-    return Learnable(one.x[at], one.metres[at], {"energy": one.measured["energy"][at]}, 1700.0)
+    return RouteSamples(one.x[at], one.metres[at], {"energy": one.measured["energy"][at]}, 1700.0)

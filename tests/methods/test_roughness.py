@@ -21,7 +21,7 @@ from fedwatt.methods.roughness import (
 )
 from fedwatt.methods.rule import Batch, Start
 from fedwatt.models import GRU, MLP, Model
-from fedwatt.models.loss import squared
+from fedwatt.models.model import squared
 from tests.federation.toys import a_start
 
 

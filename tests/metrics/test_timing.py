@@ -9,7 +9,7 @@ from fedwatt.metrics import (
     Stopwatch,
     amortised_diagnostics_fraction,
     diagnostics_fraction,
-    timing,
+    rounds,
 )
 
 
@@ -24,7 +24,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(timing, "perf_counter", clock)
+    monkeypatch.setattr(rounds, "perf_counter", clock)
     return clock
 
 

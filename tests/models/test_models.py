@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from benchmarks.networks import flat_weights, torch_module
 from fedwatt.errors import SettingError
 from fedwatt.models import GRU, LSTM, MLP, Model, ModuleModel, get_loss, get_model
-from fedwatt.models.kernel import kernel_for
-from fedwatt.models.loss import huber, squared
+from fedwatt.models.model import huber, kernel_for, squared
 
 WINDOW = 6
 FEATURES = 3

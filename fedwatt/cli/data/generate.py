@@ -12,7 +12,7 @@ from fedwatt.cli.data import shared
 
 
 class Engine(StrEnum):
-    """The simulator that moves the vehicles: the built-in town, or SUMO."""
+    """The traffic simulator of synthetic vehicles: the built-in town, or SUMO."""
 
     TOWN = "town"
     SUMO = "sumo"

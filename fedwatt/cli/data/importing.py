@@ -209,7 +209,9 @@ def understood(paths: list[Path], answers: "ImportAnswers") -> "Understanding":
         understanding = understand(paths, answers)
     if understanding.reader != "csv":
         columns = f"{understanding.sample.path.name} has the columns of {understanding.reader}"
-        console.print(f"{columns}: read as by 'fedwatt data import {understanding.reader}'.")
+        console.print(
+            f"{columns}: read as by 'fedwatt data import {understanding.reader}'.", soft_wrap=True
+        )
         return understanding
     table = Table(title=understanding.sample.path.name, title_justify="left")
     for name in ("column", "taken as", "unit", "three readings", "why"):

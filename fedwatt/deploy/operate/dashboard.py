@@ -35,7 +35,7 @@ class Dashboard:
 
     @cached_property
     def page(self) -> bytes:
-        """Return the page; its numbers come later."""
+        """Return the HTML page, which then requests its numbers."""
         return fill("fedwatt.deploy.operate", "dashboard.html.jinja", light={}, dark={}).encode()
 
     def answer(self, path: str, query: Mapping[str, str]) -> Response | None:

@@ -97,7 +97,7 @@ class KeyStore:
         return plan
 
     def add_vehicle(self, file: Path) -> str:
-        """Let the vehicle of a certificate connect; return its name."""
+        """Admit the vehicle of the certificate in `file` and return its name."""
         certificate = read_certificate(file)
         try:
             name = check_certificate(certificate, read_certificate(self.owner), VEHICLE)

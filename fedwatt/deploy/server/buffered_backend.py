@@ -177,5 +177,5 @@ class BufferedBackend(PlainBackend):
         }
 
     def asked_to_evaluate(self, names: list[str]) -> list[str]:
-        """Return the vehicles that do not train: others would reply when that is done."""
+        """Return the vehicles that do not train now and so can evaluate at once."""
         return [name for name in names if name not in self.training]

@@ -243,7 +243,7 @@ class LogLines(Observer):
     unit = ""
 
     def on_fleet(self, fleet: Fleet) -> None:
-        """Log who takes part."""
+        """Log the participating vehicles."""
         self.unit = fleet.settings.predicts.unit
         log.info("%s take part", fleet.source)
 

@@ -33,9 +33,9 @@ from fedwatt.journeys.fleet_routes import FleetRoutes
 from fedwatt.journeys.route_exchange import (
     RouteRequest,
     SharedDriving,
-    TooFewTeach,
-    fewest_teachers,
-    learn_from_pupils,
+    TooFewContributors,
+    fewest_contributors,
+    learn_from_contributors,
 )
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.metrics.sums import Total
@@ -183,7 +183,7 @@ def routes_of_run(
             raise RunError(f"{error} Delete {file}: --resume then learns it anew.") from error
     try:
         routes = learn_routes(roster, run, published)
-    except TooFewTeach as reason:
+    except TooFewContributors as reason:
         log.warning("routes: nothing is shared. %s", reason)
         return None
     write_bytes(file, fleet_to_bytes(routes))
@@ -196,11 +196,11 @@ def learn_routes(roster: Roster, run: RunState, published: ElevationMap) -> Flee
     """Return the routes that the connected vehicles learn together."""
     settings = roster.config.elevation
     everyone = training_vehicles(roster)
-    if len(everyone) < fewest_teachers(settings):
-        raise TooFewTeach(len(everyone), fewest_teachers(settings))
-    pupils = ConnectedPupils(roster, PlaceSums(roster, run, "routes", _routes_request))
-    driving, insiders = learn_driving(pupils.total, everyone, settings, secret_draws)
-    return learn_from_pupils(pupils, driving, insiders, settings, published)
+    if len(everyone) < fewest_contributors(settings):
+        raise TooFewContributors(len(everyone), fewest_contributors(settings))
+    contributors = ConnectedContributors(roster, PlaceSums(roster, run, "routes", _routes_request))
+    driving, insiders = learn_driving(contributors.total, everyone, settings, secret_draws)
+    return learn_from_contributors(contributors, driving, insiders, settings, published)
 
 
 def _routes_request(question: DrivingRequest | RouteRequest) -> Content:
@@ -209,7 +209,7 @@ def _routes_request(question: DrivingRequest | RouteRequest) -> Content:
 
 
 @dataclass
-class ConnectedPupils:
+class ConnectedContributors:
     """Connected vehicles that contribute to routes."""
 
     roster: Roster

@@ -50,7 +50,7 @@ TAKEN: Final = "another node already answers for"
 
 @dataclass(frozen=True)
 class Member:
-    """A vehicle as the server knows it."""
+    """The server's record of an enrolled vehicle."""
 
     name: str
     node: int
@@ -96,7 +96,7 @@ class Roster:
         return self.config.secure.enabled
 
     def load(self) -> None:
-        """Continue with the vehicles of an interrupted run."""
+        """Read the vehicles of an interrupted run from disk."""
         try:
             rows = read_rows(self.path)
             members = [Member(**row | {"windows": tuple(row["windows"])}) for row in rows]

@@ -80,9 +80,9 @@ class Quorum:
             self.run.note(RUNNING)
 
     def unanswered(self, done: int, called: int, answered: int, *, in_time: bool) -> None:
-        """Note that a round must be repeated; raise RunError if vehicles only ever fail at it.
+        """Record that a round must be repeated; raise RunError after `MOST_FAILURES` failed rounds.
 
-        `in_time`: all have reacted before the deadline, so those that did not answer cannot.
+        `in_time`: all vehicles reacted before the deadline, so missing updates are failures.
         """
         outcome = f"{answered} of {counted(called, 'vehicle')} answered round {done + 1}"
         self.failures = self.failures + 1 if in_time else 0

@@ -52,7 +52,7 @@ def start() -> None:
     run = uvicorn.run
 
     def filtered(app: Any, **options: Any) -> None:
-        """Serve Flower's application behind the filter."""
+        """Serve Flower's application behind the request filter."""
         fast = fast_path_is_on()
         if fast:
             from fedwatt.deploy.transport.fast_path import FastPath

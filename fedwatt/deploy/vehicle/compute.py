@@ -316,7 +316,7 @@ class Computer:
 
 
 def _local_work(task: Task, broadcast: local_round.Broadcast, state: Rows) -> Work:
-    """Return one round of this vehicle, as a stack of one."""
+    """Train this vehicle's local round, as a stack of one, and return its update."""
     local = task.local
     method = task.method
     speed = local.terms.speed(0, local.members.name(0))

@@ -26,7 +26,7 @@ from fedwatt.errors import DataError
 from fedwatt.files import flush, write_atomically, write_bytes, write_text
 from fedwatt.journeys.driving_exchange import DRIVING, DrivingRequest
 from fedwatt.journeys.fleet_routes import VehicleRoutes
-from fedwatt.journeys.route_exchange import ASKED, Pupil, RouteRequest, SharedDriving
+from fedwatt.journeys.route_exchange import ASKED, RouteContributor, RouteRequest, SharedDriving
 from fedwatt.journeys.route_files import load_arrays, save_arrays
 from fedwatt.metrics.sums import Contribution, Fields
 from fedwatt.runs.config import RunConfig
@@ -52,7 +52,7 @@ class Places:
         # Surveys of the vehicle's trips are kept while a map is being learned.
         self._ground = lru_cache(maxsize=1)(self._survey)
         self._board = lru_cache(maxsize=1)(self._route_board)
-        self._pupil = lru_cache(maxsize=1)(self._route_pupil)
+        self._contributor = lru_cache(maxsize=1)(self._route_contributor)
 
     def contribution(
         self, job: "AcceptedRequest", config: RunConfig
@@ -89,17 +89,17 @@ class Places:
             return places.fields, places.answer(board.sums)
         routes = RouteRequest.read(asks, job.request.arrays)
         driving = self._driving_file(job.plan)
-        pupil = self._pupil(
+        contributor = self._contributor(
             job.plan, digest, driving.stat().st_mtime_ns, config.elevation, config.data
         )
-        answer = routes.answer(pupil)
+        answer = routes.answer(contributor)
         if asks == [*ASKED][-1]:  # trips need memory, which training wants back
             self._board.cache_clear()
-            self._pupil.cache_clear()
+            self._contributor.cache_clear()
         return routes.fields, answer
 
     def install(self, job: "AcceptedRequest", config: RunConfig) -> Content:
-        """Keep a map that the server published."""
+        """Store a published elevation map or driving field in the plan's folder."""
         grid = Grid(cell_m=config.elevation.cell_m)
         folder = plan_folder(self.state, job.plan)
         if job.kind == "driving-map":
@@ -142,9 +142,9 @@ class Places:
         vehicle = prepared(read_vehicle(self.folder), data)
         return route_board(vehicle, RunConfig(data=data, elevation=elevation), self.elevation(plan))
 
-    def _route_pupil(
+    def _route_contributor(
         self, plan: str, digest: str, written: int, elevation: ElevationSettings, data: DataSettings
-    ) -> Pupil:
+    ) -> RouteContributor:
         grid = Grid(cell_m=elevation.cell_m)
         try:
             arrays: Mapping[str, object]
@@ -152,7 +152,7 @@ class Places:
             shared = SharedDriving.read(arrays, grid, elevation.minimum_vehicles)
         except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"the driving map of this plan is not here ({error})") from error
-        return Pupil(self._board(plan, digest, elevation, data), shared)
+        return RouteContributor(self._board(plan, digest, elevation, data), shared)
 
     def _driving_file(self, plan: str) -> Path:
         file = plan_folder(self.state, plan) / DRIVING_MAP

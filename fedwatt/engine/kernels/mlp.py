@@ -14,7 +14,7 @@ from torch import Tensor
 from fedwatt.engine.kernels.lines import followed
 from fedwatt.methods.elastic_model import ElasticModel
 from fedwatt.models import MLP, Loss, ModuleModel
-from fedwatt.models.kernel import Fill, Kernel, ModelStep, kernel_for, register
+from fedwatt.models.model import Fill, Kernel, ModelStep, kernel_for, register
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from fedwatt.engine.kernels.recurrent_gpu import CellShape, WholeWindow, whole_window
 from fedwatt.models import GRU, LSTM, Loss
-from fedwatt.models.kernel import Fill, Kernel, ModelStep, register
-from fedwatt.models.model import Parts
+from fedwatt.models.model import Fill, Kernel, ModelStep, Parts, register
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
 

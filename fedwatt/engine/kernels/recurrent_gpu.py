@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fedwatt.engine.kernels.cuda_compiler import Launch, cuda_kernels
-from fedwatt.models.loss import Loss
-from fedwatt.models.model import Layout
+from fedwatt.models.model import Layout, Loss
 
 SOURCE: Final = Path(__file__).with_name("recurrent.cu")
 

@@ -24,7 +24,7 @@ from fedwatt.engine.kernels.c_compiler import SlowerInTorch, compiled
 from fedwatt.engine.kernels.fused_step import CStep, c_step, pointers, step_timed_as
 from fedwatt.engine.kernels.trace import COLUMNS, ROWS, Untraceable, statements
 from fedwatt.models import Loss
-from fedwatt.models.kernel import ModelStep, kernel_for
+from fedwatt.models.model import ModelStep, kernel_for
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
 

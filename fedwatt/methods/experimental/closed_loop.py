@@ -31,7 +31,7 @@ was no better and is gone, and so is its combination with sharpness.
 
 from dataclasses import dataclass
 from math import inf, log
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -82,7 +82,7 @@ class Gains(LocalRule):
     transfer_batch: int = number(128, "[1, inf]", "window")
     """Windows of F_k; a vehicle with fewer uses all it has."""
 
-    begin_timed_as: ClassVar[str] = "probe"
+    begin_timed_as = "probe"
 
     def client_state(self, model: Model) -> Rows:
         """Return F⁰ and F¹; both 0 before the first round, which is no gain."""
@@ -126,7 +126,7 @@ class TransferProximal(PlannedPull, Gains):
     control_keep: float = number(0.5, "[0, 1)", fixed="stability sets it")
     """β, of the means of ratio and loss."""
 
-    records: ClassVar[tuple[Column, ...]] = (PULL, TRANSFER, LOOP)
+    records = (PULL, TRANSFER, LOOP)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -114,8 +114,8 @@ class SharpnessProximal(Probing):
     keep: float = number(0.8, "[0, 1)", fixed="a safeguard against noise")
     """β, what a round leaves of the mean over probes; 0 takes the last one alone."""
 
-    begin_timed_as: ClassVar[str] = "probe"
-    last_probe: ClassVar[str] = "sharpness_in"
+    begin_timed_as = "probe"
+    last_probe = "sharpness_in"
     records: ClassVar[tuple[Column, ...]] = (SHARPNESS, PROBE_LOSS, PULL, PROBED)
 
     def client_state(self, model: Model) -> Rows:
@@ -231,7 +231,7 @@ class TriggeredSharpness(SharpnessProximal):
     probe_every: int = number(25, "[1, inf]", "round")
     probe_schedule: str = choice("triggered")
 
-    records: ClassVar[tuple[Column, ...]] = (*SharpnessProximal.records, PROBE_REASON)
+    records = (*SharpnessProximal.records, PROBE_REASON)
 
     @property
     def _trigger(self) -> Trigger:
@@ -277,10 +277,8 @@ class TriggeredSharpness(SharpnessProximal):
 class PathAverage(Average):
     """FedAvg's average; the server also sends the length of the model's path and a usual drift."""
 
-    averages: ClassVar[bool] = False
-    stale_reason: ClassVar[str] = (
-        "drifts of different rounds would be compared as if they were of one"
-    )
+    averages = False
+    stale_reason = "drifts of different rounds would be compared as if they were of one"
 
     def sum_fault(self) -> str:
         """Return the reason why sums will not do."""

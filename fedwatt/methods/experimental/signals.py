@@ -30,7 +30,7 @@ against an attacker who knows it: an update just below the threshold passes.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -80,10 +80,8 @@ class Signals(Gains):
     tell_turns: bool = False
     """Whether vehicles upload `turns_against`, which "@screened" uses."""
 
-    measures_path: ClassVar[bool] = True
-    records: ClassVar[tuple[Column, ...]] = (
-        *(TRANSFER, ALIGNMENT, TURNS_AGAINST, EFFICIENCY, NOISE_SCALE),
-    )
+    measures_path = True
+    records = (*(TRANSFER, ALIGNMENT, TURNS_AGAINST, EFFICIENCY, NOISE_SCALE),)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,11 +102,11 @@ class Signals(Gains):
         return super().client_state(model) | noise | turn | {"turns_against": ZERO}
 
     def uploads(self, model: Model) -> Rows:
-        """Declare `turns_against`, if it is uploaded."""
+        """Return a template of the upload `turns_against`, if it is uploaded."""
         return {"opposed": ZERO} if self.tell_turns else {}
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan the signals of the last round, and the noise scale of this one."""
+        """Return the plan: the signals of the last round, and the noise scale of this one."""
         client_state, plan = super().begin(client_state, start)
         now = plan["gain_from"]
         alignment = _cosine(client_state["last_move"], start.anchor - client_state["last_anchor"])

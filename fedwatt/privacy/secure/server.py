@@ -1,4 +1,4 @@
-"""The server's part of an exchange: it passes messages on, adds vectors up and takes masks away.
+"""The server of secure aggregation: forwards messages, adds masked vectors, removes masks.
 
 Every function takes what arrived in time, by the names under which the transport knows the senders,
 leaves out what is not in order, and says what and why (`rejected`). It stops the exchange where

@@ -130,7 +130,7 @@ def elevation_figure(field: ElevationMap) -> Figure:
 
 
 def relief_of(field: ElevationMap) -> Relief:
-    """Everything that a map of the field's largest region needs."""
+    """Return a shaded relief of the elevation map's largest connected region."""
     if field.nodes < 10:
         raise DataError(
             f"The field has {field.nodes} nodes, too few to draw. Learn it from more vehicles, or "

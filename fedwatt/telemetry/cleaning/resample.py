@@ -117,7 +117,7 @@ def between_updates(
 
 
 def centred_mean(values: FloatArray, width: int) -> FloatArray:
-    """Return the mean over `width` samples around each; at the ends over fewer. [samples].
+    """Return the centred moving mean [samples] over `width` samples, over fewer at the ends.
 
     >>> centred_mean(np.array([0.0, 3.0, 0.0, 0.0]), 3)
     array([0., 1., 1., 0.])

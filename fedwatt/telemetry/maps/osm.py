@@ -120,8 +120,7 @@ class Extract:
             return None
         needed = needed.widened(MARGIN_M)
         if self._read is None or not self._read[0].covers(needed):
-            wider = needed if self._read is None else needed.joined(self._read[0])
-            wider = wider.widened(AHEAD_M)
+            wider = needed.widened(AHEAD_M)
             # Let go of the old roads before reading the new.
             self._read = None
             self._read = wider, read_roads(self.path, wider)

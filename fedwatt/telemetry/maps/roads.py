@@ -40,12 +40,6 @@ class Box:
         same_latitudes = self.south <= other.north and other.south <= self.north
         return same_latitudes and self.west <= other.east and other.west <= self.east
 
-    def joined(self, other: "Box") -> "Box":
-        """Return the smallest box that covers both."""
-        south = min(self.south, other.south)
-        west = min(self.west, other.west)
-        return Box(south, west, max(self.north, other.north), max(self.east, other.east))
-
     def widened(self, metres: float) -> "Box":
         """Return the box with a margin of `metres` all around.
 
@@ -136,7 +130,7 @@ def _cell(place_deg: FloatArray) -> IntArray:
 
 
 def _expanded(counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Return, for each of `counts[i]` entries, i and its index 0, 1, ... among them.
+    """Return (i, index within i) of each entry, where i has `counts[i]` entries.
 
     >>> _expanded(np.array([2, 0, 1]))
     (array([0, 0, 2]), array([0, 1, 0]))
@@ -308,7 +302,7 @@ def _metres(place_deg: FloatArray, origin_deg: FloatArray) -> FloatArray:
 
 
 def _around(low_deg: FloatArray, high_deg: FloatArray, metres: float) -> FloatArray:
-    """Return the degrees of latitude and longitude that `metres` span, at least. [boxes, 2]."""
+    """Return degrees of latitude and longitude that span `metres` or more, [boxes, 2]."""
     up = metres / METRES_PER_DEGREE
     pole = np.maximum(np.abs(low_deg[:, 0]), np.abs(high_deg[:, 0])) + up
     aside = up / np.cos(np.radians(np.minimum(pole, 89.0)))

@@ -66,11 +66,11 @@ def find_tables(
                 for table in _tables(file, suffixes, named=False):
                     tables.setdefault(table.path.resolve(), table)
             continue
-        found = _tables(path, (*suffixes, *NAMED_ONLY), named=True)
-        tables |= {table.path.resolve(): table for table in found}
-        if not found and path.suffix.lower() not in TABLES:
+        named = _tables(path, (*suffixes, *NAMED_ONLY), named=True)
+        tables |= {table.path.resolve(): table for table in named}
+        if not named and path.suffix.lower() not in TABLES:
             raise DataError(
-                f"{path.name} cannot be read: telemetry is {', '.join(TABLES)}, as it is or in "
+                f"{path.name} is or holds no telemetry: {', '.join(TABLES)}, as they are or in "
                 f"{', '.join(PACKED)}. Save other spreadsheets as CSV."
             )
     if not tables:
@@ -172,7 +172,8 @@ def unpacked(archive: Path, changed_ns: int) -> Mapping[str, Path]:
             with py7zr.SevenZipFile(archive) as packed:
                 files = [member for member in packed.list() if not member.is_directory]
                 names = _tables_in(archive, {m.filename: int(m.uncompressed) for m in files})
-                packed.extract(folder, targets=names)
+                if names:
+                    packed.extract(folder, targets=names)
     except DataError:
         raise
     except broken as error:
@@ -197,6 +198,4 @@ def _tables_in(archive: Path, sizes: Mapping[str, int]) -> list[str]:
             "its size, and no telemetry is packed so tightly. Is it damaged? Unpack it to import "
             "it."
         )
-    if not tables:
-        raise DataError(f"{archive.name} holds no {', '.join(TABLES)} file. Is it telemetry?")
     return tables

@@ -58,8 +58,8 @@ def find_channels(sample: TableSample, taken: Sequence[str], time_s: pl.Series) 
         if channel not in guesses and guess.column not in used:
             guesses[channel] = guess
             used.add(guess.column)
-    if "speed_mps" in guesses:
-        guesses["speed_mps"] = _speed_by_positions(sample, guesses, time_s)
+    if "speed_mps" in guesses and guesses["speed_mps"].why.startswith("guessed"):
+        guesses["speed_mps"] = speed_by_positions(sample, guesses, time_s)
     return {name: guesses[name] for name in MAPPABLE if name in guesses}
 
 
@@ -169,10 +169,12 @@ def _counter_or_step(sample: TableSample, column: str, channel: str) -> str:
     return "energy_total_wh" if grows and values[-1] > steps.max() + values[0] else channel
 
 
-def _speed_by_positions(sample: TableSample, guesses: dict[str, Guess], time_s: pl.Series) -> Guess:
-    """Return the unit of speed in which distance by speed agrees with distance by position."""
+def speed_by_positions(
+    sample: TableSample, guesses: Mapping[str, Guess], time_s: pl.Series
+) -> Guess:
+    """Return the speed in the unit in which its distance agrees with that by position."""
     guess = guesses["speed_mps"]
-    if not guess.why.startswith("guessed") or not all(name in guesses for name in POSITION):
+    if not all(name in guesses for name in POSITION):
         return guess
     speed = sample.numbers(guess.column).to_numpy()
     latitude, longitude = (_position(sample, guesses[name]) for name in POSITION)

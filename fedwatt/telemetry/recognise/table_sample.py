@@ -219,7 +219,7 @@ class TableSample:
 
 @dataclass(frozen=True)
 class Kind:
-    """Files with the same columns, and samples of some of them, the longest first."""
+    """A group of files with the same columns, and samples of the longest of them."""
 
     files: list[Path]
     samples: list[TableSample]

@@ -19,7 +19,12 @@ from fedwatt.telemetry.channels import CHANNELS, ENERGY_SOURCES, MAPPABLE
 from fedwatt.telemetry.readers.files import find_tables
 from fedwatt.telemetry.readers.mapping import named_columns, shipped_mappings, shipped_tables
 from fedwatt.telemetry.readers.tables import COMMAS, left_out, tidy
-from fedwatt.telemetry.recognise.channel_columns import discharge_sign, find_channels
+from fedwatt.telemetry.recognise.channel_columns import (
+    Guess,
+    discharge_sign,
+    find_channels,
+    speed_by_positions,
+)
 from fedwatt.telemetry.recognise.header_words import fit
 from fedwatt.telemetry.recognise.identity import (
     Clock,
@@ -215,6 +220,12 @@ def understand(
         reasons = dict.fromkeys(("time", "vehicle", "trip", *tables["channels"]), why)
         time = tables["time"]
         clock = Clock(named_columns(time), time["unit"], time.get("format", ""), "", absolute=True)
+        # Programs write speed in the unit that they are set to.
+        channels = tables["channels"]
+        stated = {c: Guess(str(v["column"]), v["unit"], why) for c, v in channels.items()}
+        speed = speed_by_positions(first, stated, clock.seconds(first))
+        channels["speed_mps"]["unit"] = speed.unit
+        reasons["speed_mps"] = speed.why
     else:
         clock = find_clock(samples, answers.dates)
         tables, reasons = _decided(samples, clock, answers)
@@ -363,13 +374,10 @@ def column_lines(understanding: Understanding) -> list[ColumnLine]:
             lines[column] = (name, channel["unit"], why)
     column_rows = []
     for column in understanding.sample.columns:
-        taken_as, unit, why = lines.get(column, ("", "", ""))
-        if not taken_as and fit(column, "odometer"):
-            taken_as = "odometer"
-            why = "known, not needed"
-        column_rows.append(
-            ColumnLine(column, taken_as, unit, _readings(understanding.sample, column), why)
-        )
+        odometer = ("odometer", "", "known, not needed") if fit(column, "odometer") else ("",) * 3
+        taken_as, unit, why = lines.get(column, odometer)
+        readings = _readings(understanding.sample, column)
+        column_rows.append(ColumnLine(column, taken_as, unit, readings, why))
     return column_rows
 
 
@@ -437,19 +445,13 @@ def mapping_text(understanding: Understanding) -> str:
     """Return the mapping of what was understood, as TOML; what is guessed says so."""
     tables = understanding.tables
     reasons = understanding.reasons
-    seen = (
-        "headers and rows" if understanding.sample.rows.height else "headers alone: it has no rows"
-    )
-    lines = [
-        f"# Proposed for {understanding.sample.path.name} from its {seen}. Check every line.",
-        "",
-    ]
+    sample = understanding.sample
+    seen = "headers and rows" if sample.rows.height else "headers alone: it has no rows"
+    head = f"Proposed for {sample.path.name} from its {seen}. Check every line."
     if understanding.format:
-        lines = [
-            f"# {tables['name']}: the mapping '{understanding.format}' that fedwatt has for it.",
-            "",
-        ]
-    lines += [f"name = {_quoted(tables.get('name', understanding.sample.path.stem))}"]
+        head = f"{tables['name']}: the mapping '{understanding.format}' that fedwatt has for it."
+    lines = [f"# {head}", ""]
+    lines += [f"name = {_quoted(tables.get('name', sample.path.stem))}"]
     lines += [f'kind = "{tables.get("kind", "passenger")}"       # passenger, truck or bus']
     lines += [f'labels = "{tables.get("labels", "measured")}"      # measured or simulated', ""]
     lines += _table("file", tables["file"])
@@ -487,9 +489,6 @@ def _table(name: str, values: dict[str, Any], why: str = "", **reasons: str) -> 
 
 def _free(taken: dict[str, Any]) -> list[str]:
     """Return the channels that no column was given to, as comments: name, meaning, units."""
-    free = [name for name in MAPPABLE if name not in taken]
-    meanings = {
-        name: f"{CHANNELS[name].meaning}; {', '.join(CHANNELS[name].units)}" for name in free
-    }
-    lines = [f"# [channels.{name}]    {text}" for name, text in meanings.items()]
+    free = {name: CHANNELS[name] for name in MAPPABLE if name not in taken}
+    lines = [f"# [channels.{n}]    {c.meaning}; {', '.join(c.units)}" for n, c in free.items()]
     return ["# Channels still free, each with the units it may have:", *lines] if free else []

@@ -26,7 +26,7 @@ from fedwatt.methods.roughness import Probing
 from fedwatt.methods.rule import LocalRule, lifted
 from fedwatt.methods.scaffold import ControlVariates
 from fedwatt.models import MLP
-from fedwatt.models.loss import squared
+from fedwatt.models.model import squared
 from tests.engine.kernels.compilers import compiling_with
 from tests.federation.toys import random_fleet
 

@@ -18,7 +18,7 @@ from fedwatt.engine.kernels.c_compiler import compiled
 from fedwatt.engine.kernels.cuda_compiler import as_c
 from fedwatt.engine.kernels.recurrent_gpu import TILE, CellShape, WholeWindow, fits, whole_window
 from fedwatt.models import GRU, LSTM
-from fedwatt.models.loss import huber, squared
+from fedwatt.models.model import huber, squared
 
 HERE = Path(__file__).parent
 BEFORE, AFTER = (

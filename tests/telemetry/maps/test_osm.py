@@ -237,7 +237,7 @@ def test_a_vehicle_learns_the_same_alone_and_after_others(town, monkeypatch):
     alone = with_map(here, Extract(town).around(here)).trips[0].channels
     extract = Extract(town)
     reads.clear()
-    for other in (beside, far):
+    for other in (far, beside):
         assert with_map(other, extract.around(other)).facts["trips_with_map"] == 1
     after = with_map(here, extract.around(here)).trips[0].channels
     assert all(np.array_equal(after[name], alone[name]) for name in alone)

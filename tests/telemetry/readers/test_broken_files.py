@@ -1,6 +1,8 @@
 """Broken files: each is repaired and counted, or refused with the place named."""
 
+import gzip
 from dataclasses import replace
+from zipfile import ZipFile
 
 import numpy as np
 import py7zr
@@ -8,6 +10,7 @@ import pytest
 
 from fedwatt.errors import DataError
 from fedwatt.telemetry.readers import VED_CLEANING, import_ved
+from fedwatt.telemetry.readers.files import find_tables
 
 LOOSE = {"cleaning": replace(VED_CLEANING, minimum_trips=1)}
 TRIP = 2
@@ -45,7 +48,7 @@ def test_an_archive_without_tables_is_refused(tmp_path):
     (tmp_path / "readme.txt").write_text("hello")
     with py7zr.SevenZipFile(tmp_path / "part1.7z", "w") as archive:
         archive.write(tmp_path / "readme.txt", "readme.txt")
-    with pytest.raises(DataError, match=r"holds no \.csv"):
+    with pytest.raises(DataError, match="holds no telemetry"):
         list(import_ved([tmp_path / "part1.7z"]))
 
 
@@ -207,3 +210,17 @@ def test_no_output_is_ever_nan(write_ved, rows):
     (vehicle,) = import_ved([write_ved(table)], **LOOSE)
     for name, values in vehicle.trips[0].channels.items():
         assert np.isfinite(values).all(), name
+
+
+def test_an_archive_of_something_else_in_a_folder_is_passed_by(write_ved, rows, tmp_path):
+    write_ved(rows())
+    with ZipFile(tmp_path / "photos.zip", "w") as archive:
+        archive.writestr("car.jpg", b"x")
+    (vehicle,) = import_ved([tmp_path], cleaning=replace(VED_CLEANING, minimum_trips=1))
+    assert vehicle.facts["file_kind"] == "csv"
+
+
+def test_a_compressed_table_that_grows_beyond_its_bound_is_refused(tmp_path):
+    (tmp_path / "log.csv.gz").write_bytes(gzip.compress(bytes(70_000_000)))
+    with pytest.raises(DataError, match=r"log\.csv\.gz is truncated or damaged"):
+        find_tables([tmp_path])

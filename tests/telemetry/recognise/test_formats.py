@@ -211,6 +211,18 @@ def test_a_known_format_is_recognised_and_read(tmp_path, make, vehicles, channel
             _is_right(vehicle, channels)
 
 
+def test_leaf_spy_in_miles_is_told_by_its_positions(tmp_path) -> None:
+    leaf_spy(tmp_path)
+    (log,) = tmp_path.glob("*.csv")
+    rows = pl.read_csv(log, infer_schema=False)
+    slower = (pl.col("Speed").cast(pl.Float64) / 1.609344).cast(pl.String)
+    log.write_text(f"{LEAF_SPY}\n{rows.with_columns(slower).write_csv(include_header=False)}")
+    found = understand(tmp_path)
+    assert found.tables["channels"]["speed_mps"]["unit"] == "mph"
+    (vehicle,) = import_csv(found.paths, parse_mapping(mapping_text(found), "kept.toml"))
+    assert vehicle.trips[0].channels["speed_mps"].mean() == pytest.approx(10.0, rel=0.06)
+
+
 @pytest.mark.parametrize(("make", "vehicles"), [(teslamate, ["1", "2"]), (geotab, ["b1", "b2"])])
 def test_columns_may_be_spelled_otherwise(tmp_path, make, vehicles) -> None:
     make(tmp_path)
