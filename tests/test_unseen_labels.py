@@ -145,8 +145,7 @@ FILES = (
     "fleet_ridge.json",
     "trip_prior.json",
     "intervals.json",
-    "unseen_intervals.json",
-    "scaling.json",
+    "unseen.json",
 )
 
 

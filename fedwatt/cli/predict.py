@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedwatt.cli.console import Json, console, print_json, write_figure, write_page
+from fedwatt.cli.console import Json, console, print_json, write_page
 from fedwatt.cli.options import Trust
 from fedwatt.cli.route import Capacity, Soc, parse_soc
 
@@ -21,7 +21,6 @@ def predict(
     trip: Annotated[Path, typer.Argument(help="VEHICLE_FOLDER/TRIP of a fleet, or a CSV file.")],
     soc: Soc = None,
     capacity: Capacity = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw a figure into this SVG file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
     as_json: Json = False,
     trust: Trust = None,
@@ -41,10 +40,6 @@ def predict(
         print_json({"answer": made.answer(), **facts, "remarks": [*made.remarks()]})
     else:
         _show(made)
-    if plot is not None:
-        from fedwatt.edge.trip_page import energy_figure
-
-        write_figure(plot, energy_figure(made.prediction))
     if html is not None:
         from fedwatt.edge.trip_page import render
 

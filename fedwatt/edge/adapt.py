@@ -24,7 +24,7 @@ from fedwatt.edge.export_run import about_run
 from fedwatt.edge.pretrained import routes_of_member
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.store import read_map_file
-from fedwatt.errors import DataError, SettingError, counted
+from fedwatt.errors import SettingError, counted
 from fedwatt.evaluation.finetune import PersonalisedModel, personalised_models
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.journeys import own_elevation, read_fleet_scaling, read_intervals
@@ -85,8 +85,6 @@ def adapt(
     target = set(data.predicts.made_of)
     usable = tuple(trip for trip in usable_trips(vehicle, data) if target <= trip.channels.keys())
     vehicle = replace(vehicle, trips=usable)
-    if not usable and (data.components or data.selected):
-        raise DataError("A run that selects features by vehicle needs trips of the vehicle.")
     scaling = read_fleet_scaling(run)
     mass_kg = mass_kg or vehicle.facts.get("mass_kg")
     scaling = scaling.times(_energy_factor(scaling, mass_kg, wh_per_km))

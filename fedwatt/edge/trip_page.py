@@ -15,12 +15,12 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import Locator, MaxNLocator, StrMethodFormatter
 
-from fedwatt.edge.card import ModelCard
+from fedwatt.edge.card import sections
 from fedwatt.edge.route_forecast import spread_text
 from fedwatt.edge.trips import SECONDS_PER_HOUR, Forecast, RangeEstimate, TripPrediction
 from fedwatt.journeys.totals import energy_by_second, exact_windows
 from fedwatt.report.page import fill, inline, saved
-from fedwatt.report.style import GRID, INK, LOOKS, MUTED, PAPER, WIDTH_IN, Look, name_of, styled
+from fedwatt.report.style import GRID, INK, LOOKS, MUTED, PAPER, WIDTH_IN, Look, styled
 from fedwatt.telemetry.channels import POSITION
 from fedwatt.telemetry.trip import FloatArray
 from fedwatt.windows.features import CLIMB
@@ -193,11 +193,6 @@ def trip_figures(prediction: TripPrediction, charge: FloatArray | None = None) -
     ]
 
 
-def energy_figure(prediction: TripPrediction) -> Figure:
-    """Energy since the trip began with its interval, Wh."""
-    return _figure(prediction, "Wh", _energy)
-
-
 def _figure(prediction: TripPrediction, unit: str, draw: Draw) -> Figure:
     ticks = MaxNLocator(8, steps=[1, 2, 5, 10], integer=True)
     return drive_figure("minutes", unit, ticks, partial(draw, prediction))
@@ -287,7 +282,7 @@ def render(forecast: Forecast) -> str:
         vehicle=forecast.vehicle or card.vehicle,
         table=None,
         remarks=[],
-        facts=model_facts(card),
+        facts=dict(sections(card)[0][1]),
     )
 
 
@@ -368,36 +363,3 @@ def _soc_score(prediction: TripPrediction, reach: RangeEstimate) -> dict[str, st
         )
     arrival = f"{100 * max(reach.arrival, 0):.0f}"
     return score("SoC on arrival", arrival, "%", remark, "--accent")
-
-
-def model_facts(card: ModelCard) -> dict[str, str]:
-    """Return the model's card for people."""
-    pairs = zip(card.features, card.units, strict=True)
-    bars = card.calibration
-    return {
-        "Model": f"{card.backbone.upper()} trained by {name_of(card.method)}"
-        + (", personalised" if card.personalised else ""),
-        "Scaling of": card.vehicle,
-        "Features": ", ".join(f"{name} ({unit})" for name, unit in pairs),
-        "Window": f"{card.window} samples, one every {card.interval_s:g} s",
-        "Elevation": _elevation(card),
-        "Prediction intervals": f"{bars['trips']} {bars['source']}" if bars else "none",
-        "Form": card.form,
-        "Run": card.run_hash,
-        "Library": f"fedwatt {card.library}",
-    }
-
-
-def _elevation(card: ModelCard) -> str:
-    if not card.elevation:
-        return "not known to the model"
-    source = "the vehicle's own elevation"
-    if "nodes" in card.elevation:
-        first = (
-            f"{source}, and where it is not known " if card.elevation["source"] == "auto" else ""
-        )
-        source = (
-            f"{first}{card.elevation['nodes']:,} nodes {card.elevation['cell_m']:g} m apart, "
-            "from the fleet and, on roads of this vehicle alone, from its trips"
-        )
-    return f"{source}; elsewhere climb is unknown"

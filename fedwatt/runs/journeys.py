@@ -3,8 +3,8 @@
 RUN/fleet_ridge.json    the fleet's ridge, where `model.mixture` is on (`journeys.ridge`)
 RUN/trip_prior.json     by method, the sizes of a trip's residuals (`journeys.prior`)
 RUN/intervals.json      by method, the scores of its vehicles (`journeys.intervals`)
-RUN/unseen_intervals.json   the same scores, each vehicle taken for one that the run has not seen
-RUN/scaling.json        the mean scaling of its vehicles (`fleet_scaling`)
+RUN/unseen.json         the mean scaling of its vehicles, and by method the scores that each of them
+                        would have without trips of its own
 RUN/routes.json         the route model of the fleet, from training and validation trips
 
 All are made of sums over vehicles. A vehicle's own ridges are not here: `fedwatt export` computes
@@ -35,6 +35,7 @@ from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.fleet_routes import FleetRoutes, VehicleRoutes, passes
 from fedwatt.journeys.intervals import (
     Intervals,
+    Scores,
     contribution,
     fitted_prior,
     fleet_intervals,
@@ -57,15 +58,15 @@ from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 from fedwatt.windows import Client
 from fedwatt.windows.client import prepared, split_of_trips
 from fedwatt.windows.features import feature_names, trip_features
-from fedwatt.windows.scaling import FleetScaling, Scaler
+from fedwatt.windows.scaling import FleetScaling
 from fedwatt.windows.splits import held_out_vehicles, window_ends
 from fedwatt.windows.time_offset import delayed
 
 RIDGE_FILE: Final = "fleet_ridge.json"
 PRIOR_FILE: Final = "trip_prior.json"
 INTERVALS_FILE: Final = "intervals.json"
-UNSEEN_FILE: Final = "unseen_intervals.json"
-SCALING_FILE: Final = "scaling.json"
+UNSEEN_FILE: Final = "unseen.json"
+SCALING: Final = "mean scaling"
 
 
 def mixed_predictions(federation: Federation, network: Predictions) -> Predictions:
@@ -109,61 +110,6 @@ def read_fleet_ridge(run: Path) -> FleetRidge | None:
         ) from problem
 
 
-def write_fleet_scaling(run: Path, clients: Sequence[Client]) -> None:
-    """Write the mean scaling of the vehicles as one file of the run."""
-    mean = fleet_scaling(clients)
-    scalers = {"features": mean.features, "labels": mean.labels}
-    entry: dict[str, Any] = {
-        name: {"center": scaler.center.tolist(), "scale": scaler.scale.tolist()}
-        for name, scaler in scalers.items()
-    }
-    entry |= {"lag_s": mean.lag_s, "wh_per_km": mean.wh_per_km, "mass_kg": mean.mass_kg}
-    write_text(run / SCALING_FILE, json.dumps(entry, indent=1) + "\n")
-
-
-def fleet_scaling(clients: Sequence[Client]) -> FleetScaling:
-    """Return the mean scaling of the vehicles that train."""
-    members = [client for client in clients if not client.held_out]
-    scalers = [client.scaler for client in members if client.scaler is not None]
-    labels = np.array([(client.label_center_wh, client.label_scale_wh) for client in members])
-    masses = [client.mass_kg for client in members if client.mass_kg]
-    consumption = [_wh_per_km(client) for client in members if "speed" in client.features]
-    return FleetScaling(
-        Scaler(
-            np.mean([scaler.center for scaler in scalers], axis=0),
-            np.mean([scaler.scale for scaler in scalers], axis=0),
-        ),
-        Scaler(*labels.mean(axis=0)),
-        lag_s=float(np.mean([client.lag_s for client in members])),
-        wh_per_km=float(np.mean(consumption)) if consumption else 0.0,
-        mass_kg=float(np.mean(masses)) if masses else 0.0,
-    )
-
-
-def _wh_per_km(client: Client) -> float:
-    """Return the mean consumption of the training trips."""
-    assert client.scaler is not None
-    speed_mps = float(client.scaler.center[client.features.index("speed")])
-    label = float(np.mean(client.energy_wh(client.labels["train"])))
-    return 1000 * label / (client.window * max(speed_mps, 0.1))
-
-
-def read_fleet_scaling(run: Path) -> FleetScaling:
-    """Return the mean scaling of a run's vehicles."""
-    entry = _read(run / SCALING_FILE)
-    if entry is None:
-        raise RunError(
-            f"{run} has no {SCALING_FILE}, with which a new vehicle begins: vehicles of a deployed "
-            "fleet do not share it. Train the run on a stored or built-in fleet."
-        )
-    features, labels = (
-        Scaler(np.array(entry[name]["center"]), np.array(entry[name]["scale"]))
-        for name in ("features", "labels")
-    )
-    facts = {name: float(entry[name]) for name in ("lag_s", "wh_per_km", "mass_kg")}
-    return FleetScaling(features, labels, **facts)
-
-
 def write_trip_prior(
     run: Path, label: str, federation: Federation, predicted: Predictions, live: Sequence[int]
 ) -> None:
@@ -181,21 +127,27 @@ def write_trip_prior(
     # Of the first seed alone: a vehicle must not count several times.
     scores = [validation_scores(*vehicle, prior) for vehicle in validated[:vehicles]]
     if scores:
-        means = fleet_means(map(score_sums, scores))
-        intervals = fleet_intervals(contribution(vehicle, means) for vehicle in scores)
-        _add(run / INTERVALS_FILE, label, intervals.to_json())
+        _add_intervals(run / INTERVALS_FILE, label, scores)
 
 
-def write_unseen_intervals(
+def _add_intervals(file: Path, label: str, scores: Sequence[Scores]) -> None:
+    """Add the intervals of a method, from its vehicles' scores, to a file of the run."""
+    means = fleet_means(map(score_sums, scores))
+    intervals = fleet_intervals(contribution(vehicle, means) for vehicle in scores)
+    _add(file, label, intervals.to_json())
+
+
+def write_unseen(
     run: Path, label: str, federation: Federation, weights: Tensor, ridge: FleetRidge | None
 ) -> None:
-    """Add the intervals of unseen vehicles, for a method's global model [D], to the run's files.
+    """Write what vehicles begin with that the run has not seen, for a global model [D].
 
-    Each vehicle is scored with the fleet's scaling, the global network and the fleet's part of the
-    ridge, as if none of its trips were known.
+    The mean scaling of the vehicles, and the intervals of unseen ones: each vehicle is scored with
+    the mean scaling, the global network and the fleet's part of the ridge, as if none of its trips
+    were known. Vehicles whose features are not scaled one by one leave nothing.
     """
-    prior = read_trip_prior(run, label)
     clients = [client for client in federation.fleet.clients if not client.held_out]
+    prior = read_trip_prior(run, label)
     if prior is None or any(c.scaler is None or c.scaler.mix is not None for c in clients):
         return
     mean = fleet_scaling(clients)
@@ -205,9 +157,42 @@ def write_unseen_intervals(
         model = VehicleModel(federation.model, weights.cpu(), client, mixture)
         predicted = mean.labels.forward(model.of_split("validation"))
         scores.append(validation_scores(client, predicted, prior))
-    means = fleet_means(map(score_sums, scores))
-    intervals = fleet_intervals(contribution(vehicle, means) for vehicle in scores)
-    _add(run / UNSEEN_FILE, label, intervals.to_json())
+    _add_intervals(run / UNSEEN_FILE, label, scores)
+    entry = {name: np.asarray(value).tolist() for name, value in vars(mean).items()}
+    _add(run / UNSEEN_FILE, SCALING, entry)
+
+
+def fleet_scaling(clients: Sequence[Client]) -> FleetScaling:
+    """Return the mean scaling of vehicles, each of which scales its own features."""
+    scalers = [client.scaler for client in clients if client.scaler is not None]
+    consumption = []
+    for client, scaler in zip(clients, scalers, strict=True):
+        if "speed" in client.features:
+            metres = client.window * max(float(scaler.center[client.features.index("speed")]), 0.1)
+            label = float(client.energy_wh(client.labels["train"]).mean())
+            consumption.append(1000 * label / metres)
+    masses = [client.mass_kg for client in clients if client.mass_kg]
+    return FleetScaling(
+        center=np.mean([scaler.center for scaler in scalers], axis=0),
+        scale=np.mean([scaler.scale for scaler in scalers], axis=0),
+        label_center=float(np.mean([client.label_center_wh for client in clients])),
+        label_scale=float(np.mean([client.label_scale_wh for client in clients])),
+        lag_s=float(np.mean([client.lag_s for client in clients])),
+        wh_per_km=float(np.mean(consumption)) if consumption else 0.0,
+        mass_kg=float(np.mean(masses)) if masses else 0.0,
+    )
+
+
+def read_fleet_scaling(run: Path) -> FleetScaling:
+    """Return the mean scaling of a run's vehicles."""
+    entry = (_read(run / UNSEEN_FILE) or {}).get(SCALING)
+    if entry is None:
+        raise RunError(
+            f"{run} has no {UNSEEN_FILE}, with which a new vehicle begins: vehicles of a deployed "
+            "fleet do not share it. Train the run on a stored or built-in fleet."
+        )
+    arrays = {name: np.array(entry[name]) for name in ("center", "scale")}
+    return FleetScaling(**{**entry, **arrays})
 
 
 def _without_trips(client: Client, mean: FleetScaling) -> Client:

@@ -24,9 +24,8 @@ from fedwatt.runs.journeys import (
     mixed_predictions,
     read_fleet_ridge,
     write_fleet_ridge,
-    write_fleet_scaling,
     write_trip_prior,
-    write_unseen_intervals,
+    write_unseen,
 )
 from fedwatt.runs.model_file import personalised_file, write_personalised
 from fedwatt.runs.provenance import fleet_partition
@@ -174,12 +173,11 @@ class Simulation(RunBackend):
             final = mixed_predictions(evaluated, final)
             personalised = personalised and mixed_predictions(evaluated, personalised)
             write_fleet_ridge(run.folder, evaluated.fleet.clients)
-        write_fleet_scaling(run.folder, evaluated.fleet.clients)
         write_trip_prior(run.folder, choice.label, evaluated, personalised or final, state.live)
         if state.live:
             ridge = read_fleet_ridge(run.folder)
             weights = state.final_weights[state.live[0]]
-            write_unseen_intervals(run.folder, choice.label, evaluated, weights, ridge)
+            write_unseen(run.folder, choice.label, evaluated, weights, ridge)
         used = {} if personalised is None else {"personalised": personalised.test}
         if mixes:
             used["final"] = final.test

@@ -52,20 +52,35 @@ PRIOR_S = 3600.0
 class FleetScaling:
     """The mean scaling of a fleet's vehicles, with which a vehicle of few trips or none begins.
 
-    features, labels    mean centre and scale over vehicles; labels in the target's unit
-    lag_s               mean time offset
-    wh_per_km, mass_kg  means over vehicles; 0: unknown
+    center, scale              of the features, [features]
+    label_center, label_scale  of the labels, in the target's unit
+    lag_s                      time offset
+    wh_per_km, mass_kg         of the vehicles; 0: unknown
     """
 
-    features: Scaler
-    labels: Scaler
+    center: FloatArray
+    scale: FloatArray
+    label_center: float
+    label_scale: float
     lag_s: float = 0.0
     wh_per_km: float = 0.0
     mass_kg: float = 0.0
 
+    @property
+    def features(self) -> Scaler:
+        """The scaling of the features."""
+        return Scaler(self.center, self.scale)
+
+    @property
+    def labels(self) -> Scaler:
+        """The scaling of the labels."""
+        return Scaler(np.array(self.label_center), np.array(self.label_scale))
+
     def times(self, factor: float) -> "FleetScaling":
         """Return the scaling for a vehicle that takes `factor` times the fleet's energy."""
-        return replace(self, labels=Scaler(self.labels.center * factor, self.labels.scale * factor))
+        return replace(
+            self, label_center=self.label_center * factor, label_scale=self.label_scale * factor
+        )
 
 
 def pooled(prior: Scaler, vehicle: Scaler, seconds: int) -> Scaler:

@@ -12,7 +12,7 @@ from fedwatt.cli import app
 from fedwatt.edge.calibration import PredictionIntervals
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.trips import outcome
-from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.errors import RunError, SettingError
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.run import Run
 from fedwatt.synthetic.fleet import synthetic_vehicles
@@ -133,14 +133,8 @@ def test_the_command_line_and_routes(run, vehicles, tmp_path):
 
 
 def test_a_run_whose_vehicles_shared_no_scaling_is_refused(tmp_path):
-    with pytest.raises(RunError, match=r"has no scaling\.json"):
+    with pytest.raises(RunError, match=r"has no unseen\.json"):
         adapt(run_folder(tmp_path / "run"), tmp_path / "car.onnx")
-
-
-def test_a_run_that_selects_features_by_vehicle_needs_trips(tmp_path):
-    folder = run_folder(tmp_path / "run", components=2)
-    with pytest.raises(DataError, match="needs trips of the vehicle"):
-        adapt(folder, tmp_path / "car.onnx")
 
 
 def test_scaling_pools_an_hour_of_the_fleet_with_the_vehicles_seconds(vehicles):
@@ -153,9 +147,7 @@ def test_scaling_pools_an_hour_of_the_fleet_with_the_vehicles_seconds(vehicles):
 def test_a_vehicle_without_trips_has_the_fleets_scaling():
     from fedwatt.windows import DataSettings
 
-    fleet = FleetScaling(
-        Scaler(np.full(8, 2.0), np.full(8, 3.0)), Scaler(np.array(50.0), np.array(40.0))
-    )
+    fleet = FleetScaling(np.full(8, 2.0), np.full(8, 3.0), 50.0, 40.0)
     client = build_client(Vehicle("new", ()), DataSettings(), unseen=fleet.times(1.5))
     assert (client.label_center_wh, client.label_scale_wh) == (75.0, 60.0)
     assert client.series.shape == (0, 8)

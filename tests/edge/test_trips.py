@@ -168,13 +168,12 @@ def test_export_and_predict_from_the_command_line(vehicle, tmp_path, monkeypatch
     splits = split_of_trips(vehicle, trained().config.data)
     new, seen = (next(t for t, s in splits.items() if s == split) for split in ("test", "train"))
     trip = f"car/{new}"
-    table = says("predict", "m.onnx", trip, "--html", "p.html", "--plot", "e.svg")
+    table = says("predict", "m.onnx", trip, "--html", "p.html")
     assert "measured energy" in table and "little about new trips" not in table
     assert f"{seen} is a training trip of {vehicle.name}" in says(
         "predict", "m.onnx", f"car/{seen}"
     )
     assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
-    assert (tmp_path / "e.svg").read_text().startswith("<?xml")
     reach = ("predict", "m.onnx", "plan.csv", "--soc", "80", "--capacity", "20")
     assert "SoC on arrival" in says(*reach, "--html", "q.html")
     for words in ((*reach[:4], "140", *reach[5:]), ("predict", "plain.onnx", trip), reach[:5]):

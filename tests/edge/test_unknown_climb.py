@@ -7,7 +7,6 @@ from fedwatt.edge.clock import Timing
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.predictor import EnergyPredictor
-from fedwatt.edge.trip_page import model_facts
 from fedwatt.edge.trips import predict_trip, unknown_share
 from fedwatt.elevation.climb import climb_from, unlocated, with_climb
 from fedwatt.telemetry import Trip
@@ -179,4 +178,3 @@ def test_the_page_says_how_many_windows_have_unknown_climb(model):
     page = rendered(prediction, model.card)
     # 71 of 141 windows, worked out above.
     assert "Climb known" in page and "unknown in 70 of 141 windows" in page
-    assert "elsewhere climb is unknown" in model_facts(model.card)["Elevation"]

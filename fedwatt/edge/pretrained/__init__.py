@@ -137,12 +137,12 @@ def _run_routes(run: Path, plan: Departure) -> RouteModel:
 
 def routes_of_member(run: Path, config: "RunConfig", vehicle: "Vehicle") -> RouteModel:
     """Return the routes of a run's vehicle; those of the shipped fleet where one car or two ran."""
-    from fedwatt.journeys.route_exchange import TooFewTeach
+    from fedwatt.journeys.route_exchange import TooFewContributors
     from fedwatt.runs.journeys import vehicle_routes
 
     try:
         return vehicle_routes(run, config, vehicle)
-    except TooFewTeach:
+    except TooFewContributors:
         return owner_routes("electric-car", vehicle, None)
 
 
