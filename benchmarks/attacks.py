@@ -296,11 +296,11 @@ def membership(target: Target, windows: int = 100) -> dict[str, float]:
     client = target.fleet.clients[target.victim]
     labels = torch.from_numpy(client.labels["test"])
     trained = target.windows(target.victim)[:windows]
-    others = target.windows(target.victim, "test")
-    count = min(windows, len(others))
+    unseen = target.windows(target.victim, "test")
+    count = min(windows, len(unseen))
     pairs = [
         (trained, target.labels(target.victim)[:windows]),
-        (others[:count], labels[:count]),
+        (unseen[:count], labels[:count]),
     ]
     gradients = [
         torch.stack([target.gradient(target.sent, rows[[n]], y[[n]]) for n in range(len(rows))])

@@ -41,9 +41,9 @@ def agreement(
         gap = np.abs(plain.energies(client.series, ends) - reference)
         relative = gap / np.maximum(np.abs(reference), 1.0)
         worst["scaled features"] = max(worst["scaled features"], float(relative.max()))
-        own = with_scaling(run, plain_card, client, file)
+        scaled = with_scaling(run, plain_card, client, file)
         wh = client.energy_wh(reference)
-        got = own.energies(physical(vehicles[client.name], fleet), ends)
+        got = scaled.energies(physical(vehicles[client.name], fleet), ends)
         relative = np.abs(got - wh) / np.maximum(np.abs(wh), client.label_scale_wh)
         worst["physical features"] = max(worst["physical features"], float(relative.max()))
         windows += len(ends)
@@ -69,9 +69,11 @@ def physical(vehicle: Vehicle, fleet: Fleet) -> np.ndarray:
 def torch_predictions(model: Model, weights: torch.Tensor, client: Client) -> np.ndarray:
     """Return PyTorch's scaled predictions of a vehicle's test windows."""
     ends = client.ends["test"]
-    found = []
+    predictions = []
     with torch.inference_mode():
         for some in np.array_split(ends, max(1, len(ends) // 512)):
             rows = some[:, None] + np.arange(1 - client.window, 1)
-            found.append(model.predict(weights, torch.from_numpy(client.series[rows])).numpy())
-    return np.concatenate(found).astype(float)
+            predictions.append(
+                model.predict(weights, torch.from_numpy(client.series[rows])).numpy()
+            )
+    return np.concatenate(predictions).astype(float)

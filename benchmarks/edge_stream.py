@@ -34,7 +34,7 @@ def stream(
     are those without such a gap; there the two have to be the same.
     """
     raw = raw_trips(file, powertrain, [name.partition("-")[2] for name in vehicles])
-    found = {}
+    by_vehicle = {}
     for name, vehicle in vehicles.items():
         splits = split_of_trips(vehicle, settings)
         test = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
@@ -56,7 +56,7 @@ def stream(
         gap = np.concatenate(gaps)
         sure = np.concatenate(settled)
         squares = np.mean(np.concatenate(errors, axis=1) ** 2, axis=1)
-        found[name] = {
+        by_vehicle[name] = {
             "trips": len(test),
             "windows": len(gap),
             "settled": int(sure.sum()),
@@ -65,7 +65,7 @@ def stream(
             "rmse_stream_wh": math.sqrt(squares[0]),
             "rmse_batch_wh": math.sqrt(squares[1]),
         }
-    return found
+    return by_vehicle
 
 
 def settled_windows(model: EnergyModel, trip: Trip) -> np.ndarray:
@@ -74,9 +74,9 @@ def settled_windows(model: EnergyModel, trip: Trip) -> np.ndarray:
     if model.field is None:
         return np.ones(len(ends), dtype=bool)
     latitude, longitude, trusted = trusted_positions(trip)
-    known = np.flatnonzero(trusted & np.isfinite(model.field.read(latitude, longitude)[0]))
+    known_rows = np.flatnonzero(trusted & np.isfinite(model.field.read(latitude, longitude)[0]))
     # After the last known second climb is not known, in the batch pipeline, too.
-    following = np.append(known, -1)[np.searchsorted(known, ends)]
+    following = np.append(known_rows, -1)[np.searchsorted(known_rows, ends)]
     return following <= ends + LOOK_AHEAD_S
 
 
@@ -85,14 +85,14 @@ def raw_trips(
 ) -> dict[str, dict[str, RawTrip]]:
     """Rows of every trip as VED has them, in schema units, uncleaned."""
     reader = VedReader([file], powertrain, unlabelled=False)
-    found = {}
+    recordings = {}
     with TemporaryDirectory() as folder:
         spill = Spill(Path(folder), reader.columns)
         reader.read(spill, silent)
         for number in numbers:
             trips, _ = spill.take(number)
-            found[f"ved-{number}"] = {trip.name: trip for trip in trips}
-    return found
+            recordings[f"ved-{number}"] = {trip.name: trip for trip in trips}
+    return recordings
 
 
 def streamed(predictor: EnergyPredictor, trip: RawTrip) -> list[np.ndarray]:

@@ -93,8 +93,8 @@ class Bench:
         """Import VED's vehicles."""
         say("importing VED")
         cleaning = replace(VED_CLEANING, minimum_trips=MINIMUM_TRIPS)
-        found = import_ved([ved_file()], powertrain=POWERTRAIN, cleaning=cleaning)
-        return {vehicle.name: vehicle for vehicle in found}
+        imported = import_ved([ved_file()], powertrain=POWERTRAIN, cleaning=cleaning)
+        return {vehicle.name: vehicle for vehicle in imported}
 
     @cached_property
     def learned(self) -> Learned:
@@ -144,17 +144,17 @@ def settings(features: str) -> DataSettings:
     return DataSettings(stride=STRIDE, features=features)
 
 
-def federation_of(fleet: Fleet, backbone: str = "mlp", **own: Any) -> Federation:
+def federation_of(fleet: Fleet, backbone: str = "mlp", **options: Any) -> Federation:
     """Return a federation of the fleet with the benchmark's training settings."""
     model = get_model(backbone, window=60, features=len(fleet.features))
-    terms = {"rounds": ROUNDS, "participation": 1.0, "learning_rate": RATE} | own
+    terms = {"rounds": ROUNDS, "participation": 1.0, "learning_rate": RATE} | options
     return Federation(fleet, model, training=Training(**terms), seeds=(1,), device="cpu")
 
 
-def trained(fleet: Fleet, backbone: str = "mlp", **own: Any) -> torch.Tensor:
+def trained(fleet: Fleet, backbone: str = "mlp", **options: Any) -> torch.Tensor:
     """Weights [D] of the round with the lowest validation error."""
     say(f"training {backbone.upper()} of {fleet.source}, {len(fleet.features)} features")
-    federation = federation_of(fleet, backbone, **own)
+    federation = federation_of(fleet, backbone, **options)
     size = federation.model.layout.size
     return federation.train("fedavg").state.best_weights[0][:size]
 
@@ -163,14 +163,14 @@ def fine_tuned(fleet: Fleet, weights: torch.Tensor) -> Weights:
     """Each vehicle's own model."""
     say(f"fine-tuning in each vehicle, {len(fleet.features)} features")
     everyone = range(len(fleet.clients))
-    found = personalised_models(federation_of(fleet), weights[None], Personalisation(), everyone)
-    return {fleet.clients[one.vehicle].name: one.weights for one in found}
+    tuned = personalised_models(federation_of(fleet), weights[None], Personalisation(), everyone)
+    return {fleet.clients[model.vehicle].name: model.weights for model in tuned}
 
 
 def alone(fleet: Fleet) -> Weights:
     """Train a model in each vehicle by itself."""
     one_each = (Fleet((client,), fleet.settings, client.name) for client in fleet.clients)
-    return {one.source: trained(one) for one in one_each}
+    return {single.source: trained(single) for single in one_each}
 
 
 def together(fleet: Fleet) -> Fleet:
@@ -221,15 +221,15 @@ def evaluated(bench: Bench) -> dict[str, Any]:
             lambda: fine_tuned(hilly, bench.federated_elevation),
         ),
     }
-    found: dict[str, dict[str, Any]] = {}
+    by_vehicle: dict[str, dict[str, Any]] = {}
     for kind, (features, make) in kinds.items():
         weights = make()
         say(f"judging: {kind}")
-        found[kind] = {}
+        by_vehicle[kind] = {}
         for name in names:
             run = as_run(weights[name], features)
-            found[kind][name] = evaluate(bench, run, name, features)
-    return found
+            by_vehicle[kind][name] = evaluate(bench, run, name, features)
+    return by_vehicle
 
 
 def evaluate(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[str, Any]:
@@ -240,30 +240,32 @@ def evaluate(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[
     model = EnergyModel(file)
     splits = split_of_trips(vehicle, settings(features))
     test = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
-    found = [(trip.channels["speed_mps"].sum() / 1000, outcome(model, trip, name)) for trip in test]
+    outcomes = [
+        (trip.channels["speed_mps"].sum() / 1000, outcome(model, trip, name)) for trip in test
+    ]
     trips = [predict_trip(model, trip, name) for trip in test]
     hills = [predicted.climb_known for predicted in trips if predicted.climb_known is not None]
     bars = PredictionIntervals.of(card)
     inside = []
     widths = []
-    whole = []
+    per_trip = []
     trip_widths = []
-    for (_, o), predicted in zip(found, trips, strict=True):
+    for (_, o), predicted in zip(outcomes, trips, strict=True):
         low, high = bars.around(o.windows_wh, o.speed_mps, predicted.climb_known)
         inside.append((low <= o.measured_wh) & (o.measured_wh <= high))
         widths.append((high - low).mean())
         low_trip = float(predicted.low_wh[-1])
         high_trip = float(predicted.high_wh[-1])
-        whole.append(low_trip <= o.trip_measured_wh <= high_trip)
+        per_trip.append(low_trip <= o.trip_measured_wh <= high_trip)
         trip_widths.append(high_trip - low_trip)
-    errors = np.concatenate([o.windows_wh - o.measured_wh for _, o in found])
+    errors = np.concatenate([o.windows_wh - o.measured_wh for _, o in outcomes])
     shares = [
         100 * abs(o.trip_wh - o.trip_measured_wh) / abs(o.trip_measured_wh)
-        for km, o in found
+        for km, o in outcomes
         if km >= 2
     ]
     return {
-        "test_trips": len(found),
+        "test_trips": len(outcomes),
         "test_windows": len(errors),
         "calibrated_on": card.calibration["source"],
         "calibration_trips": card.calibration["trips"],
@@ -271,7 +273,7 @@ def evaluate(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[
         "rmse_wh": math.sqrt(float((errors**2).mean())),
         "windows_covered": float(np.concatenate(inside).mean()),
         "window_width_wh": float(np.mean(widths)),
-        "trips_covered": float(np.mean(whole)),
+        "trips_covered": float(np.mean(per_trip)),
         "trip_width_wh": float(np.mean(trip_widths)),
         "trip_errors_percent": shares,
         "by_elevation": float(np.mean(np.concatenate(hills))) if hills else None,
@@ -280,7 +282,7 @@ def evaluate(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[
 
 def forms(bench: Bench) -> dict[str, Any]:
     """Size of each form and what it adds to the RMSE of three vehicles, without and with hills."""
-    found: dict[str, Any] = {}
+    by_form: dict[str, Any] = {}
     for features, end in ((PLAIN, ""), (HILLS, "_hills")):
         for form in ("float32", "float16", "int8"):
             sizes = []
@@ -292,28 +294,28 @@ def forms(bench: Bench) -> dict[str, Any]:
                 card = export(bench.run(features), file, vehicle=vehicle, form=form, field=field)
                 losses.append(card.loss_wh or 0.0)
                 sizes.append(file.stat().st_size)
-            found.setdefault(form, {})
-            found[form] |= {f"bytes{end}": max(sizes), f"loss_wh{end}": losses}
-    return found
+            by_form.setdefault(form, {})
+            by_form[form] |= {f"bytes{end}": max(sizes), f"loss_wh{end}": losses}
+    return by_form
 
 
 def agree(bench: Bench) -> dict[str, Any]:
     """PyTorch against ONNX for trained models of every backbone."""
     recurrent = {"rounds": 4, "steps": 40, "evaluate_every": 4}
-    found = {}
+    differences = {}
     for backbone in ("mlp", "gru", "lstm"):
         weights = bench.federated
         if backbone != "mlp":
             weights = trained(bench.fleet, backbone, **recurrent)
         say(f"comparing {backbone.upper()} in PyTorch and onnxruntime")
         run = as_run(weights, PLAIN, backbone)
-        found[backbone] = agreement(run, weights, bench.fleet, bench.vehicles, bench.folder)
-    return found
+        differences[backbone] = agreement(run, weights, bench.fleet, bench.vehicles, bench.folder)
+    return differences
 
 
 def streams(bench: Bench) -> dict[str, Any]:
     """Raw test trips sample by sample, with and without hills."""
-    found: dict[str, Any] = {}
+    by_model: dict[str, Any] = {}
     for features, kind in ((PLAIN, "stream"), (HILLS, "stream_hills")):
         file = bench.folder / "model.onnx"
         models = {}
@@ -324,13 +326,13 @@ def streams(bench: Bench) -> dict[str, Any]:
             models[name] = EnergyModel(file)
         say(f"streaming raw trips, features: {features}")
         vehicles = {name: bench.vehicles[name] for name in STREAMED}
-        found[kind] = stream(ved_file(), POWERTRAIN, models, vehicles, settings(features))
-    return found
+        by_model[kind] = stream(ved_file(), POWERTRAIN, models, vehicles, settings(features))
+    return by_model
 
 
 def latency(bench: Bench) -> list[dict[str, Any]]:
     """Measure every backbone in both engines."""
-    return [asdict(one) for one in measure(backbone_subjects(), longest_s=10.0)]
+    return [asdict(timing) for timing in measure(backbone_subjects(), longest_s=10.0)]
 
 
 def latency_hills(bench: Bench) -> list[dict[str, Any]]:
@@ -344,12 +346,12 @@ def latency_hills(bench: Bench) -> list[dict[str, Any]]:
         "onnxruntime": EnergyModel(bench.folder / "subject.onnx").energy,
     }
     subjects = [Subject("MLP with hills", engines)]
-    return [asdict(one) for one in measure(subjects, features=columns)]
+    return [asdict(timing) for timing in measure(subjects, features=columns)]
 
 
 def methods(bench: Bench) -> list[dict[str, Any]]:
     """Measure the MLP of every method: the same graph with other numbers in it."""
-    return [asdict(one) for one in measure(method_subjects())]
+    return [asdict(timing) for timing in measure(method_subjects())]
 
 
 def memory(bench: Bench) -> dict[str, Any]:
@@ -378,16 +380,16 @@ PARTS: dict[str, Callable[[Bench], Any]] = {
 }
 
 
-def measure_parts(parts: list[str], found: dict[str, Any], keep: Path) -> dict[str, Any]:
+def measure_parts(parts: list[str], record: dict[str, Any], keep: Path) -> dict[str, Any]:
     """`found` with these parts measured; `keep` holds it after each of them."""
     torch.set_num_threads(1)
     with TemporaryDirectory() as folder:
         bench = Bench(Path(folder))
         for part in parts:
             say(f"== {part}")
-            found = found | {part: PARTS[part](bench)}
-            write_text(keep, json.dumps(found, indent=1) + "\n")
-    return found
+            record = record | {part: PARTS[part](bench)}
+            write_text(keep, json.dumps(record, indent=1) + "\n")
+    return record
 
 
 def main() -> None:
@@ -401,10 +403,10 @@ def main() -> None:
         before = json.loads(RESULTS.read_text(encoding="utf-8"))
         measure_parts(options.parts.split(","), before, RESULTS)
     elif not options.tables:
-        found = {"rounds": ROUNDS, "stride": STRIDE, "learning_rate": RATE}
+        record = {"rounds": ROUNDS, "stride": STRIDE, "learning_rate": RATE}
         if options.resume and UNFINISHED.exists():
-            found = json.loads(UNFINISHED.read_text(encoding="utf-8"))
-        measure_parts([part for part in PARTS if part not in found], found, UNFINISHED)
+            record = json.loads(UNFINISHED.read_text(encoding="utf-8"))
+        measure_parts([part for part in PARTS if part not in record], record, UNFINISHED)
         UNFINISHED.replace(RESULTS)
     write_tables(json.loads(RESULTS.read_text(encoding="utf-8")))
     say("done")

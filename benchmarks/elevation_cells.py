@@ -61,13 +61,13 @@ class Task:
 def vehicles_of(folder: Path) -> tuple[Vehicle, ...]:
     """Return the 12 vehicles from a fleet's folder or from the files of VED."""
     if (folder / "fleet.json").exists():
-        found: Iterable[Vehicle] = read_fleet(folder)
+        vehicles: Iterable[Vehicle] = read_fleet(folder)
     else:
         from fedwatt.telemetry.readers import import_ved
 
         files = sorted(folder.glob("EV_PHEV.parquet")) or [folder]
-        found = import_ved(files, powertrain=("ev", "phev-electric"))
-    return tuple(vehicle for vehicle in found if vehicle.name in NAMES)
+        vehicles = import_ved(files, powertrain=("ev", "phev-electric"))
+    return tuple(vehicle for vehicle in vehicles if vehicle.name in NAMES)
 
 
 def data_settings(seed: int, features: str = "base", window: int = 60) -> DataSettings:
@@ -124,11 +124,11 @@ def evaluated_errors(
     chosen = [federation.fleet.names.index(evaluated)] if evaluated else None
     personalised = personalise(federation, weights, Personalisation(), vehicles=chosen)
     rows = federation.vehicle_rows(weights), federation.prediction_rows(personalised.test)
-    one, other = (
+    validation_errors, other = (
         {row["vehicle"]: float(row["rmse"]) for row in part if evaluated in ("", row["vehicle"])}
         for part in rows
     )
-    return one, other
+    return validation_errors, other
 
 
 # -------------------------------------------------------------------------- the record
@@ -142,9 +142,9 @@ class Record:
             self.rows = json.loads(path.read_text(encoding="utf-8"))
 
     def missing(self, task: Task) -> bool:
-        wanted = {task.vehicle} if task.vehicle else set(NAMES)
+        expected = {task.vehicle} if task.vehicle else set(NAMES)
         return any(
-            not wanted <= set(self.rows.get(row, {}).get(str(task.seed), {})) for row in task.rows
+            not expected <= set(self.rows.get(row, {}).get(str(task.seed), {})) for row in task.rows
         )
 
     def put(self, seed: int, rows: Rows) -> None:

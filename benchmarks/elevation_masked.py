@@ -79,7 +79,10 @@ def personalised_errors(
     weights = federation.train(METHOD).state.final_weights
     tuned: dict[int, PersonalisedModel] = {}
     personalise(
-        federation, weights, Personalisation(), keep=lambda one: tuned.update({one.vehicle: one})
+        federation,
+        weights,
+        Personalisation(),
+        keep=lambda model: tuned.update({model.vehicle: model}),
     )
     unknown = build_fleet([masked(vehicle, data) for vehicle in vehicles], data, "ved")
     views = {"recorded": federation}
@@ -88,8 +91,8 @@ def personalised_errors(
     )
     return {
         name: {
-            fleet.names[place]: view.vehicle_rows(own.weights[None])[place]["rmse"]
-            for place, own in tuned.items()
+            fleet.names[place]: view.vehicle_rows(model_of_place.weights[None])[place]["rmse"]
+            for place, model_of_place in tuned.items()
         }
         for name, view in views.items()
     }

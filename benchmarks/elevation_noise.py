@@ -61,8 +61,8 @@ def driven(number: int) -> Survey:
     both = np.concatenate([keys[:, 1:], keys[:, :-1]], axis=2).reshape(-1, 8)
     signed = np.concatenate([weights[:, 1:], -weights[:, :-1]], axis=2).reshape(-1, 8)
     energy = WH_PER_M * climb + NOISE_WH * rng.standard_normal(len(climb))
-    known = np.ones(len(climb), bool)
-    return Survey(np.zeros((len(climb), 0)), energy, both, signed, known, WH_PER_M)
+    is_known = np.ones(len(climb), bool)
+    return Survey(np.zeros((len(climb), 0)), energy, both, signed, is_known, WH_PER_M)
 
 
 def correlation(field: ElevationMap) -> float | None:

@@ -64,7 +64,7 @@ METHOD = "fedavg"
 def map_rises(folder: Path, posts: Path) -> dict[tuple[str, str], FloatArray]:
     """Metres gained each second by the posts, by vehicle and trip; NaN where they do not know."""
     elevation = read_terrain_model([posts])
-    found = {}
+    rises = {}
     for vehicle in vehicles_of(folder):
         for trip in vehicle.trips:
             place = (trip.channels[name] for name in ("latitude_deg", "longitude_deg"))
@@ -72,14 +72,14 @@ def map_rises(folder: Path, posts: Path) -> dict[tuple[str, str], FloatArray]:
             one_region = np.zeros(trip.seconds, dtype=np.int64)
             rise = rise_m(height_m, one_region, trip.channels["speed_mps"])
             # `rise_m` bridges gaps; here a second counts only if it was known by itself.
-            found[vehicle.name, trip.name] = np.where(np.isfinite(height_m), rise, np.nan)
-    return found
+            rises[vehicle.name, trip.name] = np.where(np.isfinite(height_m), rise, np.nan)
+    return rises
 
 
 @lru_cache(maxsize=2)
-def fields(folder: Path, seed: int, whole: bool) -> Learned:
+def fields(folder: Path, seed: int, with_all_trips: bool) -> Learned:
     """Return the elevation map learned from the training trips of a split."""
-    return learn(vehicles_of(folder), WHOLE if whole else FIXED, data_settings(seed))
+    return learn(vehicles_of(folder), WHOLE if with_all_trips else FIXED, data_settings(seed))
 
 
 def rises(folder: Path, posts: Path, seed: int, kind: str, vehicle: Vehicle) -> list[FloatArray]:
@@ -102,8 +102,8 @@ def smoothed(rise: FloatArray) -> FloatArray:
 def covered_ends(trip: Trip, rise: FloatArray) -> IntArray:
     """Last seconds of the windows that the posts know from end to end."""
     ends = np.arange(WINDOW - 1, trip.seconds)
-    known = np.concatenate([[0], np.cumsum(np.isfinite(rise))])
-    return np.asarray(ends[known[ends + 1] - known[ends + 1 - WINDOW] == WINDOW])
+    finite_before = np.concatenate([[0], np.cumsum(np.isfinite(rise))])
+    return np.asarray(ends[finite_before[ends + 1] - finite_before[ends + 1 - WINDOW] == WINDOW])
 
 
 # -------------------------------------------------------------------------- evaluation
@@ -121,8 +121,8 @@ class Windows:
 
     def of(self, split: str, stride: int = 1) -> list[tuple[int, IntArray]]:
         """Return number of each trip of a split, and the ends of its windows."""
-        there = enumerate(zip(self.trips, self.ends, strict=True))
-        return [(n, e[::stride]) for n, (t, e) in there if self.split_of[t.name] == split]
+        numbered_trips = enumerate(zip(self.trips, self.ends, strict=True))
+        return [(n, e[::stride]) for n, (t, e) in numbered_trips if self.split_of[t.name] == split]
 
     def test(self) -> IntArray:
         """Return the rows of the balanced test windows."""
@@ -227,13 +227,15 @@ def tasks(folder: Path, posts: Path, seeds: Sequence[int], device: str) -> Itera
 def nodes(folder: Path, posts: Path) -> dict[str, Any]:
     """Compare the map of all training trips of split 1 with the posts, for k = 1 and k = 3."""
     elevation = read_terrain_model([posts])
-    found = {}
+    by_seed = {}
     for k in (1, 3):
         settings = replace(FIXED, minimum_vehicles=k)
         field = learn(vehicles_of(folder), settings, data_settings(1)).shared
-        one = asdict(compare_with_reference(field, elevation))
-        found[f"k = {k}"] = {n: v for n, v in one.items() if n not in ("learned_m", "reference_m")}
-    return found
+        comparison = asdict(compare_with_reference(field, elevation))
+        by_seed[f"k = {k}"] = {
+            n: v for n, v in comparison.items() if n not in ("learned_m", "reference_m")
+        }
+    return by_seed
 
 
 def main() -> None:
@@ -246,9 +248,9 @@ def main() -> None:
         Record(chosen.record),
         chosen.workers,
     )
-    whole = json.loads(chosen.record.read_text(encoding="utf-8"))
-    whole["nodes"] = nodes(chosen.fleet, chosen.posts)
-    chosen.record.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    record = json.loads(chosen.record.read_text(encoding="utf-8"))
+    record["nodes"] = nodes(chosen.fleet, chosen.posts)
+    chosen.record.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

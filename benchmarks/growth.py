@@ -141,9 +141,8 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
     computer = rows[0]["machine"]
     return "\n".join(lines) + (
         f"\n\nProcessor time of one thread, {computer['processor']}, PyTorch {computer['torch']}. "
-        f"Unless varied: {USUAL['vehicles']:,} "
-        f"vehicles, {USUAL['participants']} participants (10 where the model is varied), {STEPS} "
-        "steps (one epoch where windows are varied), MLP 480-64-32-1, FedAvg, one seed."
+        f"Unless varied: {USUAL['vehicles']:,} vehicles, {USUAL['participants']} participants (10 "
+        f"for weights), {STEPS} steps (an epoch for windows), MLP 480-64-32-1, FedAvg, one seed."
     )
 
 

@@ -3,7 +3,7 @@
     python benchmarks/install_sizes.py            # measure, write results/ and README's table
     python benchmarks/install_sizes.py --check    # README has what results/ says
 
-Each environment also does what it is for: `train` runs the first command of README and exports a
+Each environment also does what it is for: `train` trains on the built-in fleet and exports a
 model, `edge` predicts with it and has no torch, the base shows its version.
 """
 
@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from benchmarks.marked import filled, write_blocks
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "install_sizes.json"
 README = ROOT / "README.md"
+TRAINING = ("run", "--out", "runs/first")
 PURPOSE = {
     "": "base package of the others",
     "edge": "prediction in a vehicle or service: `predict`, `route`, `EnergyPredictor`",
@@ -48,14 +48,6 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def first_command() -> list[str]:
-    """Return the words after `fedwatt` of README's first command for an installed package."""
-    line = re.search(r"^\$ fedwatt (run [^#\n]+)# once installed", README.read_text("utf-8"), re.M)
-    if line is None:
-        sys.exit(f"{README} shows no '$ fedwatt run ... # once installed'.")
-    return line[1].split()
-
-
 def installed(wheel: Path, extra: str, folder: Path) -> dict[str, Any]:
     """Install the wheel with one extra in a clean environment and return its size."""
     venv.create(folder, with_pip=True)
@@ -78,7 +70,7 @@ def measured() -> dict[str, Any]:
         installations = {extra: installed(wheel, extra, work / f"env-{extra}") for extra in PURPOSE}
         tool = {extra: work / f"env-{extra}" / "bin" / "fedwatt" for extra in PURPOSE}
         run(tool[""], "--version", cwd=work)
-        run(tool["train"], *first_command(), cwd=work)
+        run(tool["train"], *TRAINING, cwd=work)
         made = ["data", "generate", "--vehicles", "1", "--out", "fleet"]
         run(tool["train"], *made, cwd=work)
         out = ["--vehicle", "fleet/car-001", "--out", "car.onnx"]

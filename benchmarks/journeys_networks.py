@@ -37,8 +37,7 @@ from fedwatt.windows.features import feature_names
 
 FEATURES = "base, physics, elevation, journey"
 CLIMATE = ("ac", "heater")
-SHARES = (3, 1)
-INPUTS = ("climate", "no-climate")
+SET_UPS = ((3, "climate"), (3, "no-climate"), (1, "climate"))
 SEEDS = "0,1,2,3,4,5,6,7"
 TRAINING = Training(rounds=60, learning_rate=0.1, participation=1.0, evaluate_every=5)
 PERSONAL = Personalisation(enabled=True, rates=(0.003, 0.01, 0.03), steps=(300, 1000, 3000))
@@ -117,9 +116,9 @@ def main() -> None:
     chosen = options.parse_args()
     torch.set_num_threads(1)
     chosen.out.mkdir(parents=True, exist_ok=True)
-    tasks = [(int(s), k, i, "") for s in chosen.seeds.split(",") for k in SHARES for i in INPUTS]
+    tasks = [(int(s), *set_up, "") for s in chosen.seeds.split(",") for set_up in SET_UPS]
     left_out_splits = [int(seed) for seed in chosen.left_out.split(",") if seed]
-    tasks += [(seed, SHARES[0], INPUTS[0], name) for seed in left_out_splits for name in NAMES]
+    tasks += [(seed, *SET_UPS[0], name) for seed in left_out_splits for name in NAMES]
     for seed, share, inputs, left_out in tasks:
         file = network_file(chosen.out, seed, share, inputs, left_out)
         if not file.exists():

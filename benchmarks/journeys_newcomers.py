@@ -42,12 +42,12 @@ def unseen_vehicle_rows(
 ) -> list[dict[str, Any]]:
     """One row for each test trip of a vehicle that is in nothing that the others learned."""
     taught, tested = split(vehicles, all_, seed)
-    others = [vehicle for vehicle in vehicles if vehicle.name != me]
+    other_vehicles = [vehicle for vehicle in vehicles if vehicle.name != me]
     mine = next(vehicle for vehicle in vehicles if vehicle.name == me)
-    learned = learn(others, SETTINGS, data_settings(seed))
-    boards = {v.name: board(v, taught[v.name], learned.maps[v.name]) for v in others}
+    learned = learn(other_vehicles, SETTINGS, data_settings(seed))
+    boards = {v.name: board(v, taught[v.name], learned.maps[v.name]) for v in other_vehicles}
     fleet = learn_routes(boards, SETTINGS, hills=learned.shared)
-    per_km = wh_per_km([one for vehicle in others for one in taught[vehicle.name]])
+    per_km = wh_per_km([passing for vehicle in other_vehicles for passing in taught[vehicle.name]])
     later = taught[me][:FIRST_TRIPS]
     new = fleet.unseen_vehicle(mass_kg(mine))
     models = {
@@ -61,20 +61,23 @@ def unseen_vehicle_rows(
         ),
     }
     rows = []
-    for one in tested[me]:
-        row: dict[str, Any] = {"seed": seed, "vehicle": me, "trip": one.trip.name}
-        energy = one.measured("energy")
+    for passing in tested[me]:
+        row: dict[str, Any] = {"seed": seed, "vehicle": me, "trip": passing.trip.name}
+        energy = passing.measured("energy")
         try:
-            found = {
-                name: model.forecast(one.route, one.temperature_c) for name, model in models.items()
+            predictions = {
+                name: model.forecast(passing.route, passing.temperature_c)
+                for name, model in models.items()
             }
         except DataError:  # the others know less than a fifth of the way
             rows.append(row | {"refused": True})
             continue
-        row[FLEET] = abs(per_km * one.route.metres / 1000 / energy - 1)
-        row |= {name: abs(own.total_wh / energy - 1) for name, own in found.items()}
-        for name, own in found.items():
-            low, high = interval(own.energy_levels_wh[-1], 0.9)
+        row[FLEET] = abs(per_km * passing.route.metres / 1000 / energy - 1)
+        row |= {
+            name: abs(prediction.total_wh / energy - 1) for name, prediction in predictions.items()
+        }
+        for name, prediction in predictions.items():
+            low, high = interval(prediction.energy_levels_wh[-1], 0.9)
             row[f"covered {name}"] = bool(low <= energy <= high)
         rows.append(row | {"wider": models[BEFORE].bars["energy"].wider})
     return rows
@@ -83,12 +86,12 @@ def unseen_vehicle_rows(
 def at_level(model: RouteModel, passes: Sequence[Pass]) -> RouteModel:
     """Return the model, scaled to be right in the median of a car's own passes."""
     ratios = []
-    for one in passes:
+    for passing in passes:
         try:
-            found = model.forecast(one.route, one.temperature_c)
+            forecast = model.forecast(passing.route, passing.temperature_c)
         except DataError:
             continue
-        ratios.append(one.measured("energy") / found.total_wh)
+        ratios.append(passing.measured("energy") / forecast.total_wh)
     energy = model.coefficients["energy"].times(float(np.median(ratios)))
     return replace(model, coefficients={**model.coefficients, "energy": energy})
 
@@ -97,7 +100,7 @@ def hills_of(
     vehicle: Vehicle, first: Sequence[Pass], shared: ElevationMap, seed: int
 ) -> ElevationMap:
     """Return the others' elevation, extended by what a new vehicle learns from its first trips."""
-    few = replace(vehicle, trips=tuple(one.trip for one in first))
+    few = replace(vehicle, trips=tuple(passing.trip for passing in first))
     data = replace(data_settings(seed), split=FIRST_SPLIT)
     surveys = survey_fleet([few], frozenset([vehicle.name]), shared.grid, SETTINGS, data)
     return own_maps(*surveys, shared, SETTINGS)[vehicle.name]
@@ -110,24 +113,27 @@ def about_unseen_vehicles(
     as_insider = {(row["seed"], row["vehicle"], row["trip"]): row for row in insiders}
 
     def of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        known = forecast_only(rows)
-        inside = [as_insider[row["seed"], row["vehicle"], row["trip"]] for row in known]
+        forecasts = forecast_only(rows)
+        inside = [as_insider[row["seed"], row["vehicle"], row["trip"]] for row in forecasts]
         errors = {
-            name: three([row[name] for row in known])
+            name: three([row[name] for row in forecasts])
             for name in (FLEET, BEFORE, DISPLAY, LEVEL, AFTER)
         }
         errors[INSIDER] = three([row["error"] for row in inside])
         covered = {
-            name: [row[f"covered {name}"] for row in known]
+            name: [row[f"covered {name}"] for row in forecasts]
             for name in (BEFORE, DISPLAY, LEVEL, AFTER)
         }
         covered[INSIDER] = [row["covered_90"] for row in inside]
         return {
             **errors,
-            "trips": len(known),
-            "covered": {name: round(100 * float(np.mean(own)), 1) for name, own in covered.items()},
-            "refused": round(100 * (1 - len(known) / len(rows)), 1),
-            "wider": round(float(np.mean([row["wider"] for row in known])), 2),
+            "trips": len(forecasts),
+            "covered": {
+                name: round(100 * float(np.mean(rows_of_vehicle)), 1)
+                for name, rows_of_vehicle in covered.items()
+            },
+            "refused": round(100 * (1 - len(forecasts) / len(rows)), 1),
+            "wider": round(float(np.mean([row["wider"] for row in forecasts])), 2),
             "of_fleet": round(errors[BEFORE][0] / errors[FLEET][0], 3),
             "display_of_fleet": round(errors[DISPLAY][0] / errors[FLEET][0], 3),
             "level_of_fleet": round(errors[LEVEL][0] / errors[FLEET][0], 3),
@@ -135,13 +141,13 @@ def about_unseen_vehicles(
         }
 
     by_vehicle = {
-        name: of(own)
+        name: of(rows_of_vehicle)
         for name in NAMES
-        if forecast_only(own := [row for row in new if row["vehicle"] == name])
+        if forecast_only(rows_of_vehicle := [row for row in new if row["vehicle"] == name])
     }
     everybody = of(new)
     everybody["least_covered"] = {
-        name: min(own["covered"][name] for own in by_vehicle.values())
+        name: min(rows_of_vehicle["covered"][name] for rows_of_vehicle in by_vehicle.values())
         for name in (BEFORE, DISPLAY, LEVEL, AFTER)
     }
     return {"all": everybody, "by_vehicle": by_vehicle, "seeds": sorted({r["seed"] for r in new})}

@@ -22,7 +22,7 @@ LEAST_M = 2000.0
 def recorded(vehicles: Sequence[Vehicle]) -> dict[str, dict[str, Pass]]:
     """All passes by vehicle and trip; the same for every split."""
     return {
-        vehicle.name: {one.trip.name: one for one in passes(vehicle.trips, GRID)}
+        vehicle.name: {passing.trip.name: passing for passing in passes(vehicle.trips, GRID)}
         for vehicle in vehicles
     }
 
@@ -33,15 +33,15 @@ def split(vehicles: Sequence[Vehicle], all_: Mapping[str, Mapping[str, Pass]], s
     tested: dict[str, tuple[Pass, ...]] = {}
     for vehicle in vehicles:
         split_of = split_of_trips(vehicle, data_settings(seed))
-        own = all_[vehicle.name]
-        in_split = {name: split_of.get(name, "") for name in own}
+        by_trip = all_[vehicle.name]
+        in_split = {name: split_of.get(name, "") for name in by_trip}
         taught[vehicle.name] = tuple(
-            own[name] for name, part in in_split.items() if part in ("train", "validation")
+            by_trip[name] for name, part in in_split.items() if part in ("train", "validation")
         )
         tested[vehicle.name] = tuple(
-            own[name]
+            by_trip[name]
             for name, part in in_split.items()
-            if part == "test" and own[name].trip.metres >= LEAST_M
+            if part == "test" and by_trip[name].trip.metres >= LEAST_M
         )
     return taught, tested
 
@@ -58,11 +58,14 @@ def forecast_only(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def wh_per_km(taught: Sequence[Pass]) -> float:
     """Return the mean consumption of passes."""
-    energy = sum(one.measured("energy") for one in taught)
-    return energy / sum(one.route.metres for one in taught) * 1000
+    energy = sum(passing.measured("energy") for passing in taught)
+    return energy / sum(passing.route.metres for passing in taught) * 1000
 
 
 def three(values: Sequence[float]) -> list[float]:
     """Return median, mean and 90th percentile, %."""
-    found = 100 * np.array(values)
-    return [round(float(x), 2) for x in (np.median(found), found.mean(), np.percentile(found, 90))]
+    percents = 100 * np.array(values)
+    return [
+        round(float(x), 2)
+        for x in (np.median(percents), percents.mean(), np.percentile(percents, 90))
+    ]

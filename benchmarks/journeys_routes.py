@@ -73,25 +73,25 @@ def split_rows(
         name = vehicle.name
         model = fleet.personalised(boards[name], name)
         per_km = wh_per_km(taught[name])
-        for one in tested[name]:
-            row = {"seed": seed, "vehicle": name, "trip": one.trip.name}
+        for passing in tested[name]:
+            row = {"seed": seed, "vehicle": name, "trip": passing.trip.name}
             try:
-                row |= evaluate(model, one, per_km)
+                row |= evaluate(model, passing, per_km)
             except DataError:  # the fleet knows less than a fifth of the way
                 rows.append(row | {"refused": True})
                 continue
-            rows.append(row | in_trip(model, one))
+            rows.append(row | in_trip(model, passing))
     return rows
 
 
-def in_trip(model: RouteModel, one: Pass) -> dict[str, dict[str, float]]:
+def in_trip(model: RouteModel, passing: Pass) -> dict[str, dict[str, float]]:
     """Errors of the total after a share of the way, and whether its bars cover it."""
-    total = one.measured("energy")
+    total = passing.measured("energy")
     names = ("corrected", "uncorrected", "ratio", "in_trip_50", "in_trip_90", "in_trip_width")
     errors: dict[str, dict[str, float]] = {name: {} for name in names}
-    found = model.forecast(one.route, one.temperature_c)
+    predicted = model.forecast(passing.route, passing.temperature_c)
     for share in SHARES:
-        going = one.driven(model.in_trip(found), share / 100)
+        going = passing.driven(model.in_trip(predicted), share / 100)
         spent = going.measured_wh
         left = going.forecast_left_wh
         key = str(share)
@@ -106,25 +106,25 @@ def in_trip(model: RouteModel, one: Pass) -> dict[str, dict[str, float]]:
     return errors
 
 
-def evaluate(model: RouteModel, one: Pass, per_km: float) -> dict[str, Any]:
+def evaluate(model: RouteModel, passing: Pass, per_km: float) -> dict[str, Any]:
     """Errors of a test trip from its route; `per_km` is the vehicle's mean Wh/km."""
-    found = model.forecast(one.route, one.temperature_c)
-    energy = one.measured("energy")
-    seconds = one.measured("duration")
-    levels = found.energy_levels_wh[-1]
+    predicted = model.forecast(passing.route, passing.temperature_c)
+    energy = passing.measured("energy")
+    seconds = passing.measured("duration")
+    levels = predicted.energy_levels_wh[-1]
     low50, high50 = interval(levels, 0.5)
     low90, high90 = interval(levels, 0.9)
-    d_low, d_high = interval(found.duration_levels_s, 0.9)
-    mean = per_km * one.route.metres / 1000
+    d_low, d_high = interval(predicted.duration_levels_s, 0.9)
+    mean = per_km * passing.route.metres / 1000
     return {
-        "km": one.route.metres / 1000,
-        "error": abs(found.total_wh / energy - 1),
+        "km": passing.route.metres / 1000,
+        "error": abs(predicted.total_wh / energy - 1),
         "wh_per_km_error": abs(mean / energy - 1),
-        "duration_error": abs(found.seconds[-1] / seconds - 1),
+        "duration_error": abs(predicted.seconds[-1] / seconds - 1),
         "covered_50": bool(low50 <= energy <= high50),
         "covered_90": bool(low90 <= energy <= high90),
         "duration_covered_90": bool(d_low <= seconds <= d_high),
-        "half_width": (high90 - low90) / 2 / found.total_wh,
+        "half_width": (high90 - low90) / 2 / predicted.total_wh,
         "crps_wh": crps(levels, energy),
         "wh_per_km_crps_wh": abs(mean - energy),
     }
@@ -187,15 +187,15 @@ def _in_trip_share(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, fl
 
 def by_length(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Coverage and half-width of 90 % bars by length of way."""
-    found = {}
+    by_band = {}
     for low, high in ((0, 4), (4, 8), (8, 1000)):
-        own = [row for row in rows if low <= row["km"] < high]
-        found[f"{low} to {high} km"] = {
-            "trips": len(own),
-            "covered_90": round(100 * float(np.mean([row["covered_90"] for row in own])), 1),
-            "half_width": three([row["half_width"] for row in own])[0],
+        band_rows = [row for row in rows if low <= row["km"] < high]
+        by_band[f"{low} to {high} km"] = {
+            "trips": len(band_rows),
+            "covered_90": round(100 * float(np.mean([row["covered_90"] for row in band_rows])), 1),
+            "half_width": three([row["half_width"] for row in band_rows])[0],
         }
-    return found
+    return by_band
 
 
 def spread(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
@@ -221,10 +221,10 @@ def work(task: tuple[Path, int, str]) -> list[dict[str, Any]]:
 
 def update(part: str, content: Any, keys: Mapping[str, Any], record: Path = RECORD) -> None:
     """Put `content` under `part`, and `keys` into "summary", leaving all else in the record."""
-    known = json.loads(record.read_text()) if record.exists() else {}
-    known[part] = content
-    known["summary"] = known.get("summary", {}) | dict(keys)
-    write_text(record, json.dumps(known, indent=1, sort_keys=True) + "\n")
+    before = json.loads(record.read_text()) if record.exists() else {}
+    before[part] = content
+    before["summary"] = before.get("summary", {}) | dict(keys)
+    write_text(record, json.dumps(before, indent=1, sort_keys=True) + "\n")
 
 
 def table(keys: Mapping[str, Any]) -> str:
@@ -260,8 +260,8 @@ def table(keys: Mapping[str, Any]) -> str:
 
 def blocks() -> dict[str, str]:
     """Return the block of docs/journeys.md on routes."""
-    known = json.loads(RECORD.read_text(encoding="utf-8"))
-    return {"routes": table(known["summary"])}
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    return {"routes": table(record["summary"])}
 
 
 def main() -> None:
@@ -272,23 +272,23 @@ def main() -> None:
     parser.add_argument("--unseen-seeds", type=int, nargs="*", default=[0], help="leave one out")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--record", type=Path, default=RECORD)
-    asked = parser.parse_args()
-    if asked.fleet is None:
+    options = parser.parse_args()
+    if options.fleet is None:
         write_blocks(PAGE, blocks())
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(asked.jobs, mp_context=context) as pool:
-        tasks = [(asked.fleet, seed, "") for seed in asked.seeds]
-        tasks += [(asked.fleet, seed, me) for seed in asked.unseen_seeds for me in NAMES]
-        found = list(pool.map(work, tasks))
-    rows = [row for own in found[: len(asked.seeds)] for row in own]
-    new = [row for own in found[len(asked.seeds) :] for row in own]
-    update("routes", about_routes(rows), summary(rows), asked.record)
+    with ProcessPoolExecutor(options.jobs, mp_context=context) as pool:
+        tasks = [(options.fleet, seed, "") for seed in options.seeds]
+        tasks += [(options.fleet, seed, me) for seed in options.unseen_seeds for me in NAMES]
+        results = list(pool.map(work, tasks))
+    rows = [row for task_rows in results[: len(options.seeds)] for row in task_rows]
+    new = [row for task_rows in results[len(options.seeds) :] for row in task_rows]
+    update("routes", about_routes(rows), summary(rows), options.record)
     if not new:
         return
     content = about_unseen_vehicles(new, rows)
     keys = {"unseen_vehicles": content["all"] | {"seeds": content["seeds"]}}
-    update("unseen_vehicles", content, keys, asked.record)
+    update("unseen_vehicles", content, keys, options.record)
 
 
 def about_routes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -307,11 +307,11 @@ def about_routes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def errors_by_trip(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
     """Return relative errors, %, by split, vehicle and test trip, for paired differences."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    errors: dict[str, dict[str, dict[str, float]]] = {}
     for row in rows:
-        of_vehicle = found.setdefault(str(row["seed"]), {}).setdefault(row["vehicle"], {})
+        of_vehicle = errors.setdefault(str(row["seed"]), {}).setdefault(row["vehicle"], {})
         of_vehicle[row["trip"]] = round(100 * row["error"], 3)
-    return found
+    return errors
 
 
 if __name__ == "__main__":

@@ -27,9 +27,8 @@ import torch
 
 from benchmarks.elevation_cells import NAMES
 from benchmarks.journeys_networks import (
-    INPUTS,
     SEEDS,
-    SHARES,
+    SET_UPS,
     elevated,
     fleet_of,
     network_file,
@@ -59,7 +58,6 @@ from fedwatt.journeys.ridge import (
     series_features,
     trip_means,
     trip_numbers,
-    window_features,
 )
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.models import get_model
@@ -120,8 +118,20 @@ class Rows:
             "rmse_wh": {r: {band: self.rmse(r, band) for band in bands} for r in self.squares},
             "trips_percent": self.trips,
             "covered_percent": covered["own trips"],
+            "coverage_error_percent": {
+                kind: {name: _standard_error(shares) for name, shares in cells.items()}
+                for kind, cells in self.covered["own trips"].items()
+            },
+            "test_trips": {
+                name: len(own) for name, own in self.covered["own trips"]["trips"].items()
+            },
             "covered_percent_without_own_trips": covered["no own trips"],
         }
+
+
+def _standard_error(shares: Sequence[float]) -> float:
+    """Return the standard error of a mean over trips, in percent."""
+    return round(100 * float(np.std(shares) / np.sqrt(max(len(shares) - 1, 1))), 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +219,7 @@ def vehicle_models(
     for client, own in zip(fleet.clients, weights, strict=True):
         network = {
             split: network_predictions(client, own, client.series, client.ends[split])
-            for split in ("validation", "test")
+            for split in ("train", "validation", "test")
         }
         mixture = chosen_mixture(client, shared, network["validation"])
         mixtures.append(mixture)
@@ -227,15 +237,13 @@ def vehicle_models(
     models = {}
     for place, (client, vehicle) in enumerate(zip(fleet.clients, vehicles, strict=True)):
         others = calibrated.without(parts[place]) if place in parts else calibrated
-        ridge = mixed_ridge(client, shared)
-        predicted = scaled[place] | {"train": window_features(client, "train") @ ridge}
         models[client.name] = VehicleModel(
             client,
             weights[place],
             mixtures[place],
-            ridge,
+            mixed_ridge(client, shared),
             in_wh(replace(prior, factor=1.0), client.label_scale_wh),
-            past_trips(client, vehicle, predicted, seed),
+            past_trips(client, vehicle, scaled[place], seed),
             {
                 "own trips": {kind: others.factor(kind, scores[place][kind]) for kind in KINDS},
                 "no own trips": {kind: others.factor(kind) for kind in KINDS},
@@ -255,13 +263,14 @@ def vehicle_models(
 def past_trips(
     client: Client, vehicle: Vehicle, predicted: Mapping[str, FloatArray], seed: int
 ) -> list[PastTrip]:
-    """Return all trips with their mean residuals; of training trips, those of the ridge."""
+    """Return all trips with their mean residuals, as the vehicle's model predicts them."""
     splits = split_of_trips(vehicle, settings(seed))
     past = []
     for split, values in predicted.items():
         trips = [trip for trip in vehicle.trips if splits.get(trip.name) == split]
-        residual = client.labels[split].astype(np.float64) - values
-        number = trip_numbers(client.ends[split], client.window)
+        recorded = len(client.as_recorded().ends[split])
+        residual = (client.labels[split].astype(np.float64) - values)[:recorded]
+        number = trip_numbers(client.ends[split][:recorded], client.window)
         means = trip_means(residual, number)
         for trip, mean in zip(trips, means, strict=True):
             end_s = trip.start_time_s + trip.seconds
@@ -285,7 +294,7 @@ def split_record(folder: Path, networks: Path, seed: int, share: int, inputs: st
 
 def left_out_record(folder: Path, networks: Path, seed: int, name: str) -> Any:
     """Return the errors and coverage of a vehicle that nothing shared has seen."""
-    share, inputs = SHARES[0], INPUTS[0]
+    share, inputs = SET_UPS[0]
     vehicles = elevated(folder, seed, share, name)
     file = network_file(networks, seed, share, inputs, name)
     weights = torch.from_numpy(network_weights(vehicles, file, seed, inputs, name))
@@ -410,8 +419,8 @@ def main() -> None:
         folders = (chosen.fleet, chosen.networks)
         seeds = [int(seed) for seed in chosen.seeds.split(",") if seed]
         left_out = [int(seed) for seed in chosen.left_out.split(",") if seed]
-        tasks: list[Task] = [(*folders, s, k, i, "") for k in SHARES for i in INPUTS for s in seeds]
-        tasks += [(*folders, s, SHARES[0], INPUTS[0], name) for s in left_out for name in NAMES]
+        tasks: list[Task] = [(*folders, seed, *set_up, "") for set_up in SET_UPS for seed in seeds]
+        tasks += [(*folders, s, *SET_UPS[0], name) for s in left_out for name in NAMES]
         missing = []
         for task in tasks:
             cells, key = cells_of(record, task)

@@ -1,4 +1,4 @@
-"""How long a model takes for a window, in PyTorch and in onnxruntime, by the paper's protocol.
+"""Time of a model per window, in PyTorch and in onnxruntime, by the paper's protocol.
 
 Paper, section on inference latency: one thread, gradients off, warm-up discarded, about 10,000
 windows, batches of 1 and of 32 (contiguous, only the batch differs). A window's time is the
@@ -137,8 +137,10 @@ def measure(
     inputs = generator(0, "latency", "windows").standard_normal(
         (1024, WINDOW, features), dtype=np.float32
     )
-    turns = [(own.label, name, f) for own in subjects for name, f in own.engines.items()]
-    found: dict[tuple[str, str, int], Latency] = {}
+    turns = [
+        (subject.label, name, f) for subject in subjects for name, f in subject.engines.items()
+    ]
+    latencies: dict[tuple[str, str, int], Latency] = {}
     with threads(1), torch.inference_mode(), no_collection():
         for at, batch in enumerate(BATCHES):
             starts = np.arange(0, windows, batch) % (len(inputs) - batch + 1)
@@ -148,12 +150,12 @@ def measure(
             for _, _, forward in turns:
                 _times(forward, batches[:WARM_UP], longest_s / BLOCKS)
             for number, block in enumerate(blocks):
-                for own, (_, _, forward) in zip(seconds, turns, strict=True):
-                    own.append(_times(forward, block, longest_s / len(blocks)))
+                for subject, (_, _, forward) in zip(seconds, turns, strict=True):
+                    subject.append(_times(forward, block, longest_s / len(blocks)))
                 progress(at * len(blocks) + number + 1, len(BATCHES) * len(blocks))
-            for own, (label, engine, _) in zip(seconds, turns, strict=True):
-                found[label, engine, batch] = _latency(label, engine, batch, own)
-    return [found[label, engine, batch] for label, engine, _ in turns for batch in BATCHES]
+            for subject, (label, engine, _) in zip(seconds, turns, strict=True):
+                latencies[label, engine, batch] = _latency(label, engine, batch, subject)
+    return [latencies[label, engine, batch] for label, engine, _ in turns for batch in BATCHES]
 
 
 def _latency(label: str, engine: str, batch: int, blocks: list[FloatArray]) -> Latency:
@@ -180,8 +182,8 @@ def _times(
     return np.array(seconds)
 
 
-def spread(found: Sequence[Latency], engine: str, batch: int) -> tuple[float, float]:
-    """How much the models differ, and one of them from itself: shares of the mean median.
+def spread(latencies: Sequence[Latency], engine: str, batch: int) -> tuple[float, float]:
+    """Return the spread between models and of one model, as shares of the mean median.
 
     The first is the standard deviation between the models' medians, the second the mean `noise_us`.
 
@@ -189,9 +191,11 @@ def spread(found: Sequence[Latency], engine: str, batch: int) -> tuple[float, fl
     >>> spread(pair, "PyTorch", 1)
     (0.1, 0.3)
     """
-    own = [one for one in found if one.engine == engine and one.batch == batch]
-    medians = np.array([one.median_us for one in own])
-    noise = float(np.mean([one.noise_us for one in own]))
+    chosen = [
+        latency for latency in latencies if latency.engine == engine and latency.batch == batch
+    ]
+    medians = np.array([latency.median_us for latency in chosen])
+    noise = float(np.mean([latency.noise_us for latency in chosen]))
     return float(medians.std() / medians.mean()), noise / float(medians.mean())
 
 

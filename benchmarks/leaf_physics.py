@@ -161,7 +161,7 @@ def median_error(ratio: np.ndarray) -> float:
 
 def distributions(vehicles: Iterable[Vehicle]) -> dict[str, Any]:
     """Histogram (share of samples a bin) and quantiles of each of `DISTRIBUTIONS`."""
-    found: dict[str, list[np.ndarray]] = {name: [] for name in DISTRIBUTIONS}
+    gathered: dict[str, list[np.ndarray]] = {name: [] for name in DISTRIBUTIONS}
     count = trips = seconds = standing = 0
     for vehicle in vehicles:
         count += 1
@@ -172,16 +172,16 @@ def distributions(vehicles: Iterable[Vehicle]) -> dict[str, Any]:
             km = speed.sum() / 1000
             moving = speed > STANDING_MPS
             seconds, standing = seconds + len(speed), standing + int((~moving).sum())
-            found["speed when moving"].append(3.6 * speed[moving])
-            found["acceleration when moving"].append(acceleration(speed)[moving])
-            found["trip length"].append(np.array([km]))
-            found["consumption"].append(np.array([energy.sum() / km]))
+            gathered["speed when moving"].append(3.6 * speed[moving])
+            gathered["acceleration when moving"].append(acceleration(speed)[moving])
+            gathered["trip length"].append(np.array([km]))
+            gathered["consumption"].append(np.array([energy.sum() / km]))
             ends = window_ends(len(speed), stride=10)
-            found["energy of 60 s"].append(window_sums(energy, ends))
+            gathered["energy of 60 s"].append(window_sums(energy, ends))
     result: dict[str, Any] = {"vehicles": count, "trips": trips}
     result["standing"] = round(standing / seconds, 3)
     for name, (unit, edges) in DISTRIBUTIONS.items():
-        values = np.concatenate(found[name])
+        values = np.concatenate(gathered[name])
         share = np.histogram(values, edges)[0] / len(values)
         quantiles = np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95))
         result[name] = {
@@ -193,13 +193,13 @@ def distributions(vehicles: Iterable[Vehicle]) -> dict[str, Any]:
 
 
 @styled
-def distributions_figure(found: dict[str, Any]) -> Figure:
+def distributions_figure(distribution: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(WIDTH_IN, 5.6))
     axes = figure.subplots(3, 2).ravel()
     for axis, (name, (unit, edges)) in zip(axes, DISTRIBUTIONS.items(), strict=False):
         for what, colour in (("ved", INK), ("synthetic", BLUE)):
             # Mean height 1, so that panels can be compared without a scale of their own.
-            share = np.array(found[what][name]["histogram"])
+            share = np.array(distribution[what][name]["histogram"])
             axis.stairs(share * len(share), edges, color=colour, linewidth=1.5)
         axis.set_title(name[0].upper() + name[1:])
         axis.set_xlabel(unit)
@@ -208,10 +208,10 @@ def distributions_figure(found: dict[str, Any]) -> Figure:
     axes[-1].axis("off")
     for what, colour, y in (("ved", INK, 0.85), ("synthetic", BLUE, 0.35)):
         label = "VED, electric trips" if what == "ved" else "synthetic fleet"
-        count = f"{found[what]['vehicles']} vehicles, {found[what]['trips']:,} trips"
+        count = f"{distribution[what]['vehicles']} vehicles, {distribution[what]['trips']:,} trips"
         axes[-1].text(0.02, y, label, color=colour, weight="bold")
         axes[-1].text(0.02, y - 0.13, count, color=MUTED)
-        axes[-1].text(0.02, y - 0.26, f"standing {found[what]['standing']:.0%}", color=MUTED)
+        axes[-1].text(0.02, y - 0.26, f"standing {distribution[what]['standing']:.0%}", color=MUTED)
     return figure
 
 

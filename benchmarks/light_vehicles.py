@@ -169,9 +169,9 @@ class LightVehicle:
         request = fleet_pb2.ActivateNodeRequest(
             public_key=self.link.public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
         )
-        found = fleet_pb2.ActivateNodeResponse()
-        await self.link.ask("activate-node", request, found)
-        self.node = Node(node_id=found.node_id)
+        response = fleet_pb2.ActivateNodeResponse()
+        await self.link.ask("activate-node", request, response)
+        self.node = Node(node_id=response.node_id)
         self.beaten = time.monotonic()
 
     async def _serve(self) -> None:
@@ -187,25 +187,25 @@ class LightVehicle:
             request = fleet_pb2.PullMessagesRequest(node=self.node)
             began = time.monotonic()
             messages.want_parts(request)
-            found = fleet_pb2.PullMessagesResponse()
-            content = await self.link.ask("pull-messages", request, found)
+            response = fleet_pb2.PullMessagesResponse()
+            content = await self.link.ask("pull-messages", request, response)
             if self.link.heard:
                 self.beaten = time.monotonic()
                 self.link.patience = WAIT_SECONDS
-            if found.messages_list:
-                await self._answer(found, messages.attached(content))
+            if response.messages_list:
+                await self._answer(response, messages.attached(content))
                 pause = min(FIRST_PAUSE, self.poll)
             elif time.monotonic() - began < self.poll:
                 await asyncio.sleep(pause)
                 pause = min(1.3 * pause, self.poll)
 
-    async def _answer(self, found: Any, parts: dict[str, bytes]) -> None:
-        about = found.messages_list[0].metadata
-        tree = found.message_object_trees[0]
-        seconds = time.time() - about.created_at
+    async def _answer(self, response: Any, parts: dict[str, bytes]) -> None:
+        metadata = response.messages_list[0].metadata
+        tree = response.message_object_trees[0]
+        seconds = time.time() - metadata.created_at
         single = bool(parts)
         if not single:
-            parts = await self._pulled(about.run_id, tree)
+            parts = await self._pulled(metadata.run_id, tree)
         message = messages.put_together(tree.object_id, parts, LARGEST)
         request = unpack(messages.body_of(message, LARGEST))
         kind = str(request.values["kind"])
@@ -225,15 +225,15 @@ class LightVehicle:
             messages.attach(pushes, contents)
         if training and self.fault == "dropping":
             await self.link.cut_off("push-messages", pushes)
-        wanted = fleet_pb2.PushMessagesResponse()
-        await self.link.ask("push-messages", pushes, wanted)
-        for part in wanted.objects_to_push:
+        upload_response = fleet_pb2.PushMessagesResponse()
+        await self.link.ask("push-messages", pushes, upload_response)
+        for part in upload_response.objects_to_push:
             pushed = message_pb2.PushObjectRequest(
                 node=self.node,
-                run_id=about.run_id,
+                run_id=metadata.run_id,
                 object_id=part,
                 object_content=contents[part],
-                session_id=wanted.session_id,
+                session_id=upload_response.session_id,
             )
             await self.link.ask("push-object", pushed, message_pb2.PushObjectResponse())
 
@@ -252,12 +252,12 @@ class LightVehicle:
         request = message_pb2.PullObjectRequest(node=self.node, run_id=run, object_id=part)
         pause = FIRST_PAUSE
         while True:
-            found = message_pb2.PullObjectResponse()
-            await self.link.ask("pull-object", request, found)
-            if not found.object_found:
+            response = message_pb2.PullObjectResponse()
+            await self.link.ask("pull-object", request, response)
+            if not response.object_found:
                 raise ConnectionError("the question is gone")
-            if found.object_available:
-                return bytes(found.object_content)
+            if response.object_available:
+                return bytes(response.object_content)
             await asyncio.sleep(pause)
             pause = min(2 * pause, 1.0)
 
@@ -271,7 +271,7 @@ class LightVehicle:
         elif kind == "evaluate":
             content = Content({}, {"validation": ERRORS, "test": ERRORS})
         else:
-            content = Content({"strata": ["all"]}, {"sums": ERRORS[None]})
+            content = Content({}, {"test": ERRORS})
         return pack(content.with_values(status=DONE))
 
 
@@ -308,14 +308,16 @@ async def main(words: list[str]) -> None:
         vehicles(Path(store), address, range(int(first), int(last)), float(poll), int(faulty))
     )
     # Not all at once: a fleet does not start its engines in one second.
-    lives = [asyncio.create_task(one.live(number / 100)) for number, one in enumerate(fleet)]
+    lives = [
+        asyncio.create_task(vehicle.live(number / 100)) for number, vehicle in enumerate(fleet)
+    ]
     with Path(out).open("a") as file:
         while not any(life.done() for life in lives):
             await asyncio.sleep(0.5)
-            for one in fleet:
-                for kind, seconds in one.noticed:
-                    file.write(json.dumps([one.name, kind, seconds]) + "\n")
-                one.noticed.clear()
+            for vehicle in fleet:
+                for kind, seconds in vehicle.noticed:
+                    file.write(json.dumps([vehicle.name, kind, seconds]) + "\n")
+                vehicle.noticed.clear()
             file.flush()
     await asyncio.gather(*lives)
 

@@ -75,8 +75,6 @@ MODELS: Final = {
     "local, own map or SRTM": (LOCAL, "own map or SRTM, by validation", "never"),
 }
 """Model, elevation source and who must share a place before it is published, of each row."""
-SAME_INPUTS: Final = "measured | measured | none"
-"""Speed, climate power and own past of the trip, in every row."""
 GAINS: Final = {
     "without elevation": ("federated", "local"),
     "over own map": ("federated, k = 3", "local, own map"),
@@ -84,8 +82,6 @@ GAINS: Final = {
     "over own map or SRTM": ("federated, k = 3", "local, own map or SRTM"),
     "over own map, 12 cars": ("federated, k = 3", "local, own map"),
     "over SRTM, 12 cars": ("federated, k = 3", "local, SRTM"),
-    "over own map, k = 1": ("federated, k = 1", "local, own map"),
-    "over SRTM, k = 1": ("federated, k = 1", "local, SRTM"),
 }
 """Federated model and local-only model of each comparison."""
 FEW_TRIPS: Final = ("ved-417", "ved-431", "ved-497", "ved-542")
@@ -217,14 +213,13 @@ def _rmse(records: Sequence[Mapping[str, Any]], model: str) -> dict[str, Any]:
 def tables(record: Mapping[str, Any]) -> dict[str, str]:
     """Return the block of docs/accuracy.md: a table of errors and one of gains."""
     lines = [
-        "| model | elevation source | published from | speed | climate power | "
-        "own past of the trip | RMSE, Wh per minute |",
-        "|---|---|---|---|---|---|--:|",
+        "| model | elevation source | published from | RMSE, Wh per minute |",
+        "|---|---|---|--:|",
     ]
     for name, (model, elevation, published) in MODELS.items():
         mean = Estimate(**record["rmse"][name])
         error = f"{mean.mean:.1f} [{_signed(mean.low, 1)}, {_signed(mean.high, 1)}]"
-        lines.append(f"| {model} | {elevation} | {published} | {SAME_INPUTS} | {error} |")
+        lines.append(f"| {model} | {elevation} | {published} | {error} |")
     lines += [
         "",
         "| gain of federating, Wh per minute | mean | 95 % over vehicles | 95 % over splits | "

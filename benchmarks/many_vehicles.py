@@ -317,11 +317,11 @@ def nodes(control: Control) -> list[str]:
     """States of the vehicles that the server knows; none while it is not up."""
     began = time.monotonic()
     try:
-        found = [node.status for node in control.nodes()]
+        states = [node.status for node in control.nodes()]
     except RunError:
-        found = []
+        states = []
     time.sleep(max(1.0, 5 * (time.monotonic() - began)))  # each look costs the server
-    return found
+    return states
 
 
 def pid_of(*parts: str) -> int:
@@ -355,8 +355,8 @@ def peak_mb(pid: int) -> float:
 def noticed_p95(folder: Path) -> float:
     """Of all questions to train."""
     lines = [line for file in folder.glob("noticed-*.txt") for line in file.read_text().split("\n")]
-    found = [json.loads(line) for line in lines if line]
-    seconds = [row[2] for row in found if row[1] == "train"]
+    samples = [json.loads(line) for line in lines if line]
+    seconds = [row[2] for row in samples if row[1] == "train"]
     return float(np.percentile(seconds, 95)) if seconds else 0.0
 
 
@@ -388,74 +388,69 @@ ROWS: Final = (
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown."""
-    head = (
-        "| vehicles | asked | server | a round | server CPU a round | run CPU | noticed, p95 | "
-        "idle | memory, idle and at most | enrolled in |\n"
-        "|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|\n"
-    )
-    lines = []
+    lines = [
+        "| vehicles | asked | server | a round | its CPU, server and run | memory |",
+        "|--:|--:|---|--:|--:|--:|",
+    ]
     for row in rows:
         load = row["load"]
         cost = row["cost"]
-        server = "fast path" if load.get("fast_path", True) else "Flower's public interface"
+        server = "fast path" if load["fast_path"] else "public interface"
         if load["faulty"]:
-            server += f", {load['faulty']} % of vehicles at fault"
-        idle = f"{cost['idle_mb']:.0f} and " if "idle_mb" in cost else ""
+            server += f", {load['faulty']} % at fault"
         lines.append(
             f"| {load['vehicles']:,} | {load['asked']:,} | {server} | {cost['round_s']:.1f} s | "
-            f"{cost['server_cpu_s']:.2f} s | {cost['run_cpu_s']:.2f} s | "
-            f"{cost['noticed_p95_s']:.1f} s | {100 * cost['idle_cores']:.0f} % of a core | "
-            f"{idle}{cost['server_mb']:.0f} MB | {cost['enrolled_s']:.0f} s |"
+            f"{cost['server_cpu_s']:.2f}, {cost['run_cpu_s']:.2f} s | {cost['server_mb']:.0f} MB |"
         )
-    return head + "\n".join(lines)
+    return "\n".join(lines)
 
 
-def about(found: dict[str, Any]) -> str:
+def summary_text(record: dict[str, Any]) -> str:
     """Return a sentence on the hardware, the versions and the load of the machine."""
-    busy = [row["busy"] for row in found["rows"]]
+    busy = [row["busy"] for row in record["rows"]]
     return (
-        f"Measured on {found['machine']['cores']} cores ({found['machine']['processor']}), Python "
-        f"{found['machine']['python']}, Flower {found['flower']}, vehicles on the same machine; "
-        f"{min(busy):.1f} to {max(busy):.1f} other processes were at work when a row was begun."
-        f"{''.join(map(lost, found['rows']))}"
+        f"{record['machine']['cores']} cores ({record['machine']['processor']}), Python "
+        f"{record['machine']['python']}, Flower {record['flower']}, vehicles on the same machine, "
+        f"{min(busy):.1f} to {max(busy):.1f} other processes at work."
+        f"{''.join(map(lost, record['rows']))}"
     )
 
 
 def lost(row: dict[str, Any]) -> str:
     """Return a sentence on missing replies; empty where all arrived."""
     replies = row["cost"]["replies"]
-    asked = row["load"]["asked"]
+    called = row["load"]["asked"]
     if row["load"]["faulty"] and "lost" in row["cost"]:
         return (
             f" With {row['load']['faulty']} % of the vehicles at fault, {row['cost']['lost']} "
             "answers of the others were lost."
         )
-    if min(replies) == asked or row["load"]["faulty"]:
+    if min(replies) == called or row["load"]["faulty"]:
         return ""
     return (
         f" In the row of {row['cost']['round_s']:.0f} s a round, "
-        f"{min(replies)} to {max(replies)} of the {asked} asked replied."
+        f"{min(replies)} to {max(replies)} of the {called} asked replied."
     )
 
 
 def main() -> None:
     """Measure all rows, or put the record on its page."""
     if "--record" in sys.argv:
-        found = json.loads(RESULT.read_text(encoding="utf-8"))
-        write_blocks(PAGE, {"many vehicles": f"{table(found['rows'])}\n\n{about(found)}"})
+        record = json.loads(RESULT.read_text(encoding="utf-8"))
+        write_blocks(PAGE, {"many vehicles": f"{table(record['rows'])}\n\n{summary_text(record)}"})
         return
     chosen = [ROWS[int(word)] for word in sys.argv[1:]] or ROWS
-    found = json.loads(RESULT.read_text(encoding="utf-8"))
-    rows = {json.dumps(row["load"]): row for row in found["rows"]}
+    record = json.loads(RESULT.read_text(encoding="utf-8"))
+    rows = {json.dumps(row["load"]): row for row in record["rows"]}
     for load in chosen:
         busy = os.getloadavg()[0]
         cost = measured(load)
         rows[json.dumps(asdict(load))] = {"load": asdict(load), "cost": asdict(cost), "busy": busy}
         print(table([rows[json.dumps(asdict(load))]]), flush=True)
         order = [json.dumps(asdict(load)) for load in ROWS]
-        kept = [rows[key] for key in order if key in rows]
-        found = {"machine": machine(), "flower": version("flwr"), "rows": kept}
-        write_text(RESULT, json.dumps(found, indent=2) + "\n")
+        kept_rows = [rows[key] for key in order if key in rows]
+        record = {"machine": machine(), "flower": version("flwr"), "rows": kept_rows}
+        write_text(RESULT, json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -132,8 +132,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     from fedwatt.report.style import name_of
 
     lines = [
-        "| on | vehicles | method | start | per round | processor time | memory |",
-        "|---|---|---|--:|--:|--:|--:|",
+        "| on | vehicles | method | start | per round | memory |",
+        "|---|---|---|--:|--:|--:|",
     ]
     notes = []
     for row in rows:
@@ -142,19 +142,15 @@ def page(rows: list[dict[str, Any]]) -> str:
         where = f"{computer['cores']} cores" if gpu == "cpu" else gpu.removeprefix("NVIDIA ")
         lines.append(
             f"| {where} | {row['source']} | {name_of(row['method'])} | {row['start_s']:.1f} s | "
-            f"{row['seconds']:.2f} s | {row['cpu_s']:.1f} s | {row['peak_mb'] / 1024:.1f} GB |"
+            f"{row['seconds']:.2f} s | {row['peak_mb'] / 1024:.1f} GB |"
         )
-        rounds = len(row["rounds"]) - 2
-        note = (
-            f"{where}: {computer['processor']}, Python {computer['python']}, "
-            f"PyTorch {computer['torch']}, medians of {rounds} rounds"
-        )
+        note = f"{where}: {computer['processor']}, PyTorch {computer['torch']}"
         if note not in notes:
             notes.append(note)
     summary = (
         f"{VEHICLES:,} vehicles, {PARTICIPANTS:,} participants per round with "
         f"{min(row['steps'] for row in rows):.0f} to {max(row['steps'] for row in rows):.0f} steps "
-        f"on average, {JUDGED} vehicles evaluated. {'; '.join(notes)}."
+        f"on average, {JUDGED} vehicles evaluated. Medians of rounds; {'; '.join(notes)}."
     )
     return "\n".join(lines) + f"\n\n{summary}"
 

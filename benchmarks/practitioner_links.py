@@ -94,37 +94,39 @@ def links_before_departure(vehicles: tuple[Vehicle, ...], seed: int) -> LinkedTr
     trips = []
     for vehicle in vehicles:
         name = vehicle.name
-        own = boards[vehicle.name]
-        model = fleet.personalised(own, name)
-        field = on_board(fleet.driving, own.sums, GRID, contributed=True)
+        vehicle_board = boards[vehicle.name]
+        model = fleet.personalised(vehicle_board, name)
+        field = on_board(fleet.driving, vehicle_board.sums, GRID, contributed=True)
         per_km = wh_per_km(taught[name])
         split_of = split_of_trips(vehicle, data_settings(seed))
         for part, driven in (("taught", taught[name]), ("test", tested[name])):
-            for one in driven:
-                rates, _ = field.read(one.cells, one.sums.times(OWN_WEIGHT * (part == "taught")))
-                rise, _ = route_rise_m(one.route, own.hills)
-                identity = {"vehicle": name, "trip": one.trip.name}
-                identity["split"] = split_of[one.trip.name]
+            for passing in driven:
+                rates, _ = field.read(
+                    passing.cells, passing.sums.times(OWN_WEIGHT * (part == "taught"))
+                )
+                rise, _ = route_rise_m(passing.route, vehicle_board.hills)
+                identity = {"vehicle": name, "trip": passing.trip.name}
+                identity["split"] = split_of[passing.trip.name]
                 for length in LENGTHS_M:
-                    links_of_trip = _expected(one, rates, rise, length)
+                    links_of_trip = _expected(passing, rates, rise, length)
                     links_of_trip["mass_kg"] = mass_kg(vehicle)
                     tables[length].append(links_of_trip.assign(**identity))
-                energy = one.measured("energy")
+                energy = passing.measured("energy")
                 forecast = np.nan
                 if part == "test":
                     try:
-                        forecast = model.forecast(one.route, one.temperature_c).total_wh
+                        forecast = model.forecast(passing.route, passing.temperature_c).total_wh
                     except DataError:  # the fleet knows less than a fifth of the route
                         forecast = np.nan
-                mean = per_km * one.route.metres / 1000
+                mean = per_km * passing.route.metres / 1000
                 trips.append({**identity, "wh": energy, "fedwatt": forecast, "mean Wh/km": mean})
-    links = {length: pd.concat(found, ignore_index=True) for length, found in tables.items()}
+    links = {length: pd.concat(frames, ignore_index=True) for length, frames in tables.items()}
     return LinkedTrips(links, pd.DataFrame(trips))
 
 
-def _expected(one: Pass, rates: FloatArray, rise: FloatArray, length_m: int) -> pd.DataFrame:
+def _expected(passing: Pass, rates: FloatArray, rise: FloatArray, length_m: int) -> pd.DataFrame:
     """Return the links of a route as the driving field expects them, with measured energies."""
-    route = one.route
+    route = passing.route
     metres = np.full(route.steps, route.step_m)
     link = link_numbers(metres, length_m)
     _, seconds, _, drive, _, standing = (rates * route.step_m).T
@@ -136,9 +138,9 @@ def _expected(one: Pass, rates: FloatArray, rise: FloatArray, length_m: int) -> 
         "drive": 10 * drive,
         "climate": np.zeros(route.steps),
     }
-    step = np.clip(np.ceil(one.at_m / route.step_m).astype(np.int64) - 1, 0, route.steps - 1)
-    energy = np.bincount(link[step], one.trip.channels["energy_wh"], int(link.max()) + 1)
-    return linked(link, pieces, energy, one.temperature_c)
+    step = np.clip(np.ceil(passing.at_m / route.step_m).astype(np.int64) - 1, 0, route.steps - 1)
+    energy = np.bincount(link[step], passing.trip.channels["energy_wh"], int(link.max()) + 1)
+    return linked(link, pieces, energy, passing.temperature_c)
 
 
 # --------------------------------------------------------------------- with known speed
@@ -158,7 +160,7 @@ def links_with_speed(
             for length in LENGTHS_M:
                 tables[length].append(_driven(trip, length).assign(**identity))
             trips.append({**identity, "wh": float(trip.channels["energy_wh"].sum())})
-    links = {length: pd.concat(found, ignore_index=True) for length, found in tables.items()}
+    links = {length: pd.concat(frames, ignore_index=True) for length, frames in tables.items()}
     return LinkedTrips(links, pd.DataFrame(trips))
 
 

@@ -1,6 +1,6 @@
 """Tables of fedwatt beside what practitioners use, with intervals of the paired differences.
 
-    python -m benchmarks.practitioner_tables            writes docs/journeys.md and README.md
+    python -m benchmarks.practitioner_tables            writes README.md, docs and CSV
     python -m benchmarks.practitioner_tables --print
 
 Peers' errors come from results/practitioners.json and fedwatt's from results/journeys_ved.json, so
@@ -10,6 +10,7 @@ both sides of a difference have the same trips or windows in every draw.
 """
 
 import argparse
+import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / "results" / "practitioners.json"
 FEDWATT = ROOT / "results" / "journeys_ved.json"
 PAGE = ROOT / "docs" / "journeys.md"
+TABLE = ROOT / "results" / "practitioners.csv"
 README = ROOT / "README.md"
 DRAWS = 2000
 LEVEL = 0.95
@@ -244,8 +246,8 @@ SHORT_NAMES: Final = {
     "boosted trees of all vehicles": "pooled boosted trees",
 }
 """Names of peers in README."""
-ONLY_ON_PAGE: Final = ("Bolt", "SRTM")
-"""Peers that docs/journeys.md has and README leaves out."""
+ONLY_IN_CSV: Final = ("Bolt", "SRTM")
+"""Peers that results/practitioners.csv has and README leaves out."""
 
 
 def readme_table(tasks: Sequence[Comparison]) -> str:
@@ -257,7 +259,7 @@ def readme_table(tasks: Sequence[Comparison]) -> str:
     for comparison in tasks:
         task = comparison.task.partition(" with ")[0].partition(",")[0]
         for name, cells in comparison.peers.items():
-            if not cells or any(word in name for word in ONLY_ON_PAGE):
+            if not cells or any(word in name for word in ONLY_IN_CSV):
                 continue
             both = on_same(comparison.fedwatt, cells)
             ours, theirs = (comparison.statistic(list(side.values())) for side in both)
@@ -272,52 +274,65 @@ def readme_table(tasks: Sequence[Comparison]) -> str:
     return "\n".join(lines)
 
 
-def page_block(found: Sequence[Comparison], setups: Mapping[str, Any]) -> str:
-    """Return the tables of docs/journeys.md: each task with its inputs and all statistics."""
-    parts = []
-    for one in found:
-        splits = len({cell[0] for cells in one.peers.values() for cell in cells})
-        parts.append(
-            f"**{one.task.split(',')[0].capitalize()}** ({splits} splits). Inputs: {one.inputs}."
+def csv_rows(tasks: Sequence[Comparison]) -> list[Sequence[Any]]:
+    """Return one row for each method of each task: all statistics on the same trips or windows."""
+    rows: list[Sequence[Any]] = [
+        (
+            *("task", "inputs", "method", "unit", "median", "mean", "90th percentile", "rmse"),
+            *("fedwatt less this one", "low", "high", "fedwatt less this one, mean"),
         )
-        if one.unit == "%":
-            lines = [
-                "| error of a trip's energy, % | median | mean | 90th percentile "
-                "| fedwatt's median less this one |",
-                "|---|---|---|---|---|",
-            ]
-        else:
-            lines = ["| windows of 60 s | RMSE, Wh | fedwatt less this one |", "|---|---|---|"]
+    ]
+    for one in tasks:
         peers = {name: cells for name, cells in one.peers.items() if cells}
         first = next(iter(peers.values()))
         for name, cells in {"fedwatt": one.fedwatt, **peers}.items():
             shown = list(on_same(cells, first)[0].values())
-            measures = (median_error, mean_error, tail_error) if one.unit == "%" else (rmse,)
-            values = " | ".join(f"{measure(shown):.1f}" for measure in measures)
-            gap = "–"
+            percent = one.unit == "%"
+            measures = (median_error, mean_error, tail_error) if percent else (rmse,)
+            values: list[Any] = [round(measure(shown), 2) for measure in measures]
+            values = [*values, ""] if percent else ["", "", "", *values]
+            gaps: list[Any] = ["", "", "", ""]
             if name != "fedwatt":
-                gap = paired_difference(one.fedwatt, cells, one.statistic).text(one.unit)
-            lines.append(f"| {name} | {values} | {gap} |")
-        parts.append("\n".join(lines))
-    chosen = [
-        f"{row}: {', '.join(own['features'])} on links of {own['length_m']} m"
-        for row, own in setups.items()
-    ]
-    parts.append(f"Chosen for RouteE on validation trips: {'; '.join(chosen)}.")
-    return "\n\n".join(parts)
+                gap = paired_difference(one.fedwatt, cells, one.statistic)
+                gaps = [round(value, 2) for value in (gap.value, gap.low, gap.high)]
+                in_the_mean = paired_difference(one.fedwatt, cells, mean_error).value
+                gaps.append(round(in_the_mean, 2) if percent else "")
+            rows.append((one.task, one.inputs, name, one.unit, *values, *gaps))
+    return rows
+
+
+def page_block(tasks: Sequence[Comparison]) -> str:
+    """Return by how much fedwatt's errors are lower, in words for docs/journeys.md."""
+    sentences = []
+    for one in tasks:
+        behind = []
+        for name, cells in one.peers.items():
+            if not cells or name not in SHORT_NAMES:
+                continue
+            ours, theirs = (list(side.values()) for side in on_same(one.fedwatt, cells))
+            measures = (median_error, mean_error) if one.unit == "%" else (rmse,)
+            gaps = [f"{100 * (1 - m(ours) / m(theirs)):.1f}" for m in measures]
+            behind.append(f"{' / '.join(gaps)} % than those of {SHORT_NAMES[name]}")
+        sentences.append(f"{one.task.rpartition(',')[0]}: {', '.join(behind)}")
+    return (
+        "fedwatt's errors are lower by (trips: median / mean; windows: RMSE), "
+        f"{'; '.join(sentences)}."
+    )
 
 
 def main() -> None:
-    """Write the tables of docs/journeys.md and README.md from the record."""
+    """Write README's table, results/practitioners.csv and the sentences of docs/journeys.md."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--print", action="store_true", help="show the tables and write nothing")
     peers, journeys = (json.loads(file.read_text(encoding="utf-8")) for file in (PEERS, FEDWATT))
     found = comparisons(peers, journeys)
-    page = page_block(found, peers["setups"])
+    page = page_block(found)
     table = readme_table(found)
     if parser.parse_args().print:
         print(f"{page}\n\n{table}")
         return
+    with TABLE.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(csv_rows(found))
     write_blocks(PAGE, {"beside what practitioners use": page})
     if "<!-- accuracy -->" in README.read_text(encoding="utf-8"):
         write_blocks(README, {"accuracy": table})

@@ -177,17 +177,17 @@ def fitted_wh(
     setup: ForestSetup,
     pooled: bool,
     taught: Sequence[str],
-    asked: str,
+    requested: str,
     train: Callable[[pd.DataFrame, ForestSetup], Callable[[pd.DataFrame], FloatArray]],
 ) -> pd.Series:
     """Return energies of the trips of split `asked` by forests of each vehicle, or one of all."""
-    groups = [links] if pooled else [own for _, own in links.groupby("vehicle", sort=False)]
-    found = []
-    for own in groups:
-        known = own[own["split"].isin(taught)]
-        new = own[own["split"] == asked]
-        found.append(trip_wh(new, train(known, setup)(new)))
-    return pd.concat(found)
+    groups = [links] if pooled else [group for _, group in links.groupby("vehicle", sort=False)]
+    predicted = []
+    for group in groups:
+        training = group[group["split"].isin(taught)]
+        new = group[group["split"] == requested]
+        predicted.append(trip_wh(new, train(training, setup)(new)))
+    return pd.concat(predicted)
 
 
 def chosen_setup(data: LinkedTrips, candidates: Sequence[ForestSetup], pooled: bool) -> ForestSetup:
@@ -196,10 +196,10 @@ def chosen_setup(data: LinkedTrips, candidates: Sequence[ForestSetup], pooled: b
 
     def error(setup: ForestSetup) -> float:
         links = data.links[setup.length_m]
-        found = fitted_wh(links, setup, pooled, ("train",), "validation", quick_forest)
-        true = measured[found.index]
+        predicted = fitted_wh(links, setup, pooled, ("train",), "validation", quick_forest)
+        true = measured[predicted.index]
         of_size = true > 200  # a ratio to almost nothing would choose
-        return float(np.abs(found / true - 1)[of_size].mean())
+        return float(np.abs(predicted / true - 1)[of_size].mean())
 
     return min(candidates, key=error)
 
@@ -213,47 +213,47 @@ def routee(data: LinkedTrips, setup: ForestSetup, pooled: bool) -> pd.Series:
 class Tuned:
     """The set-ups of the record; one that is missing is chosen when it is first asked for."""
 
-    def __init__(self, found: dict[str, Any]) -> None:
-        self.found = found
+    def __init__(self, rows: dict[str, Any]) -> None:
+        self.rows = rows
 
     def setup(
         self, row: str, data: LinkedTrips, candidates: Sequence[ForestSetup], pooled: bool = False
     ) -> ForestSetup:
         """Return the set-up of a row."""
-        if row not in self.found:
+        if row not in self.rows:
             best = chosen_setup(data, candidates, pooled)
-            self.found[row] = {"features": list(best.features), "length_m": best.length_m}
-            self.found[row]["forest"] = best.forest
-        known = self.found[row]
-        return ForestSetup(tuple(known["features"]), known["length_m"], known["forest"])
+            self.rows[row] = {"features": list(best.features), "length_m": best.length_m}
+            self.rows[row]["forest"] = best.forest
+        setup = self.rows[row]
+        return ForestSetup(tuple(setup["features"]), setup["length_m"], setup["forest"])
 
 
 def errors_of(energies: pd.Series, trips: pd.DataFrame) -> dict[str, dict[str, float]]:
     """Return relative errors of test trips, %, by vehicle and trip; NaN without a forecast."""
     tested = trips[trips["split"] == "test"].set_index(["vehicle", "trip"])["wh"]
     off = 100 * (energies.reindex(tested.index) / tested - 1).abs()
-    found: dict[str, dict[str, float]] = {}
+    errors: dict[str, dict[str, float]] = {}
     for (vehicle, trip), error in off.items():
-        found.setdefault(str(vehicle), {})[str(trip)] = round(float(error), 3)
-    return found
+        errors.setdefault(str(vehicle), {})[str(trip)] = round(float(error), 3)
+    return errors
 
 
 def route_split(folder: Path, seed: int, tuned: Tuned) -> dict[str, Any]:
     """Return all rows of a split before departure."""
     data = links_before_departure(vehicles_of(folder), seed)
     tested = data.trips[data.trips["split"] == "test"].set_index(["vehicle", "trip"])
-    found = {name: tested[name] for name in ("fedwatt", "mean Wh/km")}
+    split = {name: tested[name] for name in ("fedwatt", "mean Wh/km")}
     row = "RouteE, forest of the vehicle"
     setup = tuned.setup(row, data, setups((USUAL, WEATHER, STOPS), LENGTHS_M, FOREST_NUMBERS))
-    found[row] = routee(data, setup, pooled=False)
+    split[row] = routee(data, setup, pooled=False)
     row = "RouteE, forest of all vehicles"
     sets = ((*WEATHER, "mass_kg"), (*STOPS, "mass_kg"))
     setup = tuned.setup(row, data, setups(sets, LENGTHS_M, (0,)), pooled=True)
-    found[row] = routee(data, setup, pooled=True)
+    split[row] = routee(data, setup, pooled=True)
     links = data.links[300]
     new = links[links["split"] == "test"]
-    found["RouteE, bundled Chevrolet Bolt"] = trip_wh(new, bundled_bolt(new))
-    rows = {row: errors_of(energies, data.trips) for row, energies in found.items()}
+    split["RouteE, bundled Chevrolet Bolt"] = trip_wh(new, bundled_bolt(new))
+    rows = {row: errors_of(energies, data.trips) for row, energies in split.items()}
     return {"errors_percent": rows}
 
 
@@ -285,7 +285,7 @@ class BoostedModel:
     def refuse_unless_telemetry(self) -> None:
         """Accept: the trees take physical features and predict Wh."""
 
-    def energies(self, series: FloatArray, ends: IntArray, known: None = None) -> FloatArray:
+    def energies(self, series: FloatArray, ends: IntArray) -> FloatArray:
         """Wh of the windows of physical features [seconds, features] that end at `ends`."""
         x = with_vehicle(summaries(series, ends, self.card.window), self.number)
         return np.asarray(self.booster.predict(x, num_threads=1))
@@ -351,9 +351,11 @@ def boosted_rows(
     windows = {}
     trips = {}
     names = feature_names(settings_of_split.features)
-    about: dict[str, Any] = {"method": "", "run_hash": "", "library": "", "backbone": "mlp"}
+    description: dict[str, Any] = {"method": "", "run_hash": "", "library": "", "backbone": "mlp"}
     units = tuple("" for _ in names)
-    card = ModelCard(features=names, units=units, window=60, interval_s=1.0, output="Wh", **about)
+    card = ModelCard(
+        features=names, units=units, window=60, interval_s=1.0, output="Wh", **description
+    )
     for number, vehicle in enumerate(vehicles):
         off = booster.predict(data.x["test"][number], num_threads=1) - data.y["test"][number]
         windows[vehicle.name] = round(float(np.sqrt(np.mean(off**2))), 3)
@@ -362,8 +364,8 @@ def boosted_rows(
         errors = {}
         for trip in vehicle.trips:
             if splits.get(trip.name) == "test" and trip.metres >= LEAST_M:
-                one = outcome(model, trip, vehicle.name)
-                off_percent = 100 * abs(one.trip_wh / one.trip_measured_wh - 1)
+                trip_outcome = outcome(model, trip, vehicle.name)
+                off_percent = 100 * abs(trip_outcome.trip_wh / trip_outcome.trip_measured_wh - 1)
                 errors[trip.name] = round(off_percent, 3)
         trips[vehicle.name] = errors
     return windows, trips
@@ -417,26 +419,26 @@ def main() -> None:
     parser.add_argument("--posts", type=Path, required=True)
     parser.add_argument("--parts", nargs="+", default=["routes", "windows"])
     parser.add_argument("--record", type=Path, default=RECORD)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     logging.disable(logging.INFO)
     record: dict[str, Any] = {"vehicles": list(NAMES)}
-    if asked.record.exists():
-        record = json.loads(asked.record.read_text(encoding="utf-8"))
+    if options.record.exists():
+        record = json.loads(options.record.read_text(encoding="utf-8"))
     tuned = Tuned(record.setdefault("setups", {}))
     work: dict[str, tuple[Sequence[int], Callable[[int], dict[str, Any]]]] = {
-        "routes": (SEEDS, lambda seed: route_split(asked.fleet, seed, tuned)),
-        "windows": (SEEDS, lambda seed: window_split(asked.fleet, asked.posts, seed, tuned)),
+        "routes": (SEEDS, lambda seed: route_split(options.fleet, seed, tuned)),
+        "windows": (SEEDS, lambda seed: window_split(options.fleet, options.posts, seed, tuned)),
     }
-    for part in asked.parts:
+    for part in options.parts:
         seeds, measure = work[part]
         for seed in seeds:
-            found = record.setdefault(part, {})
-            if str(seed) in found:
+            results = record.setdefault(part, {})
+            if str(seed) in results:
                 continue
-            found[str(seed)] = measure(seed)
-            write_text(asked.record, json.dumps(record, indent=None) + "\n")
-            for row, errors in found[str(seed)]["errors_percent"].items():
-                all_ = [error for own in errors.values() for error in own.values()]
+            results[str(seed)] = measure(seed)
+            write_text(options.record, json.dumps(record, indent=None) + "\n")
+            for row, errors in results[str(seed)]["errors_percent"].items():
+                all_ = [error for by_vehicle in errors.values() for error in by_vehicle.values()]
                 print(f"{part} {seed} {row}: median {np.nanmedian(all_):.2f} %", flush=True)
 
 

@@ -52,11 +52,11 @@ def fleet_of(vehicles: Iterable[Vehicle], every: Passes, learned: Learned) -> Fl
     """Return the routes that vehicles learn together without sharing any place."""
     boards = {}
     for vehicle in vehicles:
-        placeless = tuple(replace(one, sums=NO_PASSES) for one in every[vehicle.name])
+        placeless = tuple(replace(passing, sums=NO_PASSES) for passing in every[vehicle.name])
         boards[vehicle.name] = VehicleRoutes(
             placeless, learned.maps[vehicle.name], mass_kg(vehicle), GRID
         )
-    roads = published([own.roads for own in boards.values()], SETTINGS.minimum_vehicles)
+    roads = published([board.roads for board in boards.values()], SETTINGS.minimum_vehicles)
     return learn_routes(boards, SETTINGS, hills=learned.shared, roads=RoadClasses(roads))
 
 
@@ -64,54 +64,54 @@ def unseen_rows(
     vehicles: Sequence[Vehicle], every: Passes, me: Vehicle, posts: Any
 ) -> list[dict[str, Any]]:
     """Return one row for each trip of a vehicle that is in nothing that the others learned."""
-    others = [vehicle for vehicle in vehicles if vehicle.name != me.name]
-    learned = learn(others, SETTINGS, data_settings(0))
-    fleet = fleet_of(others, every, learned)
+    other_vehicles = [vehicle for vehicle in vehicles if vehicle.name != me.name]
+    learned = learn(other_vehicles, SETTINGS, data_settings(0))
+    fleet = fleet_of(other_vehicles, every, learned)
     rows = []
-    for one in every[me.name]:
-        if one.trip.metres < LEAST_M:
+    for passing in every[me.name]:
+        if passing.trip.metres < LEAST_M:
             continue
-        rest = [other for other in every[me.name] if other is not one]
-        row = {"vehicle": me.name, "km": one.route.metres / 1000}
+        remaining = [other for other in every[me.name] if other is not passing]
+        row = {"vehicle": me.name, "km": passing.route.metres / 1000}
         for name, route, hills in (
-            ("learned elevation", one.route, learned.shared),
-            ("SRTM", with_elevation(one, posts), None),
-            ("no elevation", one.route, None),
+            ("learned elevation", passing.route, learned.shared),
+            ("SRTM", with_elevation(passing, posts), None),
+            ("no elevation", passing.route, None),
         ):
-            for known, consumption in ((ALONE, None), (DISPLAY, wh_per_km(rest))):
+            for knowledge, consumption in ((ALONE, None), (DISPLAY, wh_per_km(remaining))):
                 model = replace(fleet, hills=hills).unseen_vehicle(mass_kg(me), consumption)
-                row[f"{known}, {name}"] = scored(model, replace(one, route=route))
+                row[f"{knowledge}, {name}"] = scored(model, replace(passing, route=route))
         rows.append(row)
     return rows
 
 
-def with_elevation(one: Pass, posts: Any) -> Any:
+def with_elevation(passing: Pass, posts: Any) -> Any:
     """Return the route of a pass with elevations from a map, as a GPX file of a planner has."""
-    route = one.route
+    route = passing.route
     return replace(route, elevation_m=posts.elevation_m(route.latitude_deg, route.longitude_deg))
 
 
-def scored(model: Any, one: Pass) -> dict[str, float]:
+def scored(model: Any, passing: Pass) -> dict[str, float]:
     """Return the relative error of a forecast, and whether its intervals cover the energy."""
-    found = model.forecast(one.route, one.temperature_c)
-    energy = one.measured("energy")
-    row = {"error": abs(found.total_wh / energy - 1)}
-    row["duration"] = abs(float(found.seconds[-1]) / one.measured("duration") - 1)
+    forecast = model.forecast(passing.route, passing.temperature_c)
+    energy = passing.measured("energy")
+    row = {"error": abs(forecast.total_wh / energy - 1)}
+    row["duration"] = abs(float(forecast.seconds[-1]) / passing.measured("duration") - 1)
     for share in (50, 90):
-        low, high = interval(found.energy_levels_wh[-1], share / 100)
+        low, high = interval(forecast.energy_levels_wh[-1], share / 100)
         row[f"covered_{share}"] = float(low <= energy <= high)
     return row
 
 
 def wh_per_km(trips: Sequence[Pass]) -> float:
     """Return the mean consumption of passes."""
-    energy = sum(one.measured("energy") for one in trips)
-    return energy / sum(one.route.metres for one in trips) * 1000
+    energy = sum(passing.measured("energy") for passing in trips)
+    return energy / sum(passing.route.metres for passing in trips) * 1000
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return errors (median, mean, 90th percentile, %) and coverage by what was known."""
-    found: dict[str, Any] = {"trips": len(rows)}
+    result: dict[str, Any] = {"trips": len(rows)}
     for name in (key for key, value in rows[0].items() if isinstance(value, dict)):
         cells = [row[name] for row in rows]
         by_vehicle = {
@@ -122,14 +122,14 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             )
             for vehicle in dict.fromkeys(row["vehicle"] for row in rows)
         }
-        found[name] = {
+        result[name] = {
             "energy": three([cell["error"] for cell in cells]),
             "duration": three([cell["duration"] for cell in cells]),
             "covered_50": percent([cell["covered_50"] for cell in cells]),
             "covered_90": percent([cell["covered_90"] for cell in cells]),
             "least_covered": min(by_vehicle.values()),
         }
-    return found
+    return result
 
 
 def percent(shares: Sequence[float]) -> float:
@@ -139,27 +139,29 @@ def percent(shares: Sequence[float]) -> float:
 
 def changchun_rows(fleet: FleetRoutes, car: Vehicle) -> list[dict[str, Any]]:
     """Return one row for each trip of the car, forecast by the shipped fleet."""
-    trips = [one for one in passes(car.trips, GRID) if one.trip.metres >= LEAST_M]
+    trips = [passing for passing in passes(car.trips, GRID) if passing.trip.metres >= LEAST_M]
     rows = []
-    for one in trips:
-        height = np.interp(one.route.metres_at, one.at_m, one.trip.channels["elevation_m"])
-        route = replace(one.route, elevation_m=np.append(height[:1], height))
-        consumption = wh_per_km([other for other in trips if other is not one])
+    for passing in trips:
+        height = np.interp(
+            passing.route.metres_at, passing.at_m, passing.trip.channels["elevation_m"]
+        )
+        route = replace(passing.route, elevation_m=np.append(height[:1], height))
+        consumption = wh_per_km([other for other in trips if other is not passing])
         row: dict[str, Any] = {"vehicle": car.name, "km": route.metres / 1000}
-        for known, given in ((ALONE, None), (DISPLAY, consumption)):
-            model = fleet.unseen_vehicle(mass_kg(car), given)
-            row[f"{known}, measured elevation"] = scored(model, replace(one, route=route))
+        for knowledge, display in ((ALONE, None), (DISPLAY, consumption)):
+            model = fleet.unseen_vehicle(mass_kg(car), display)
+            row[f"{knowledge}, measured elevation"] = scored(model, replace(passing, route=route))
         rows.append(row)
     return rows
 
 
 def driven(every: Passes) -> dict[str, Any]:
     """Return how much driving the shipped model has learned from, in coarse numbers."""
-    trips = [one for own in every.values() for one in own]
-    low, high = np.percentile([one.temperature_c for one in trips], (1, 99))
-    kilometres = sum(one.route.metres for one in trips) / 1000
+    trips = [passing for by_vehicle in every.values() for passing in by_vehicle]
+    low, high = np.percentile([passing.temperature_c for passing in trips], (1, 99))
+    kilometres = sum(passing.route.metres for passing in trips) / 1000
     return {
-        "vehicles": sum(bool(own) for own in every.values()),
+        "vehicles": sum(bool(by_vehicle) for by_vehicle in every.values()),
         "trips": len(trips),
         "kilometres": round(kilometres, -2),
         "temperatures_c": [round(float(low)), round(float(high))],

@@ -11,8 +11,14 @@ from reproduction.coupling import COUPLING, EARLY, TERTILES
 from reproduction.curves import BY_ROUND, DRIFT
 from reproduction.grids import STUDIES as GRIDS
 from reproduction.main_results import MAIN, SEEDS
-from reproduction.overhead import COMPONENTS, LATENCY, ROUND_TIME, SCALABILITY
-from reproduction.probe_cost import PROBE_OVERHEAD, SENSITIVITY
+from reproduction.overhead import (
+    COMPONENTS,
+    LATENCY,
+    PROBE_OVERHEAD,
+    ROUND_TIME,
+    SCALABILITY,
+    SENSITIVITY,
+)
 from reproduction.study import Study
 from reproduction.tuning_results import RATES, SEARCH
 

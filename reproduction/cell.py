@@ -109,14 +109,14 @@ def trips_of(cell: Cell, scale: Scale) -> int:
 
 
 FEATURES: Final = {
-    "ved-enriched": "base, elevation",
+    "ved-enriched": "base, ascent, descent",
     "eved": "enriched",
     "synthetic-enriched": "enriched",
 }
 """Datasets that know the road, and which of it they know; the others have the base features."""
 CAUSAL: Final = {
     "base": "causal",
-    "base, elevation": "causal, elevation",
+    "base, ascent, descent": "causal, ascent, descent",
     "enriched": "causal, road",
 }
 """The same features without a look at the two seconds after a window."""

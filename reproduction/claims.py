@@ -42,19 +42,20 @@ RULES: Final = {
     "dispersion D_cv(200) are both lower than FedAvg's at every C of 0.1, 0.2, 0.3 and 0.5, at the "
     "paper's settings; and where churn was run, tuned FO-RI-FedAvg's D_cv(200) is lower than tuned "
     "FedAvg's under symmetric churn of 0.20, severe net loss and severe net gain.",
-    "C2": "FO-FedAvg reaches 10 % above the lower final error in fewer rounds, or its error "
-    "jitters less over the last third of rounds, and it does not end higher: against FedAvg at "
-    "the same rate, against tuned FedAvg (itself tuned), and against FedAvg at the rate of its "
-    "mean step.",
+    "C2": "FO-FedAvg needs fewer rounds to come within 10 % of the lower of the two final errors, "
+    "or its error fluctuates less over the last third of rounds, and its final error is not "
+    "higher. This holds against FedAvg at the same learning rate, between both methods tuned, and "
+    "against FedAvg with steps of FO-FedAvg's mean length.",
     "C3": "The 95 % interval of FO-RI-FedAvg's client-side time over FedAvg's ends at most "
     f"{100 * LOW_OVERHEAD:.0f} % above it, on every engine.",
     "C4": "FO-RI-FedAvg with α = 1, with λ = 0 and with both is RI-FedAvg, FO-FedAvg and FedAvg: "
-    f"on one kind of CPU to {LAST_DIGITS_WH:g} Wh in every round, on a GPU and between kinds of "
-    f"machines, where sums round otherwise, to {100 * SAME:.0f} % of the final error.",
+    f"to {LAST_DIGITS_WH:g} Wh in every round between records of one kind of CPU; to "
+    f"{100 * SAME:.0f} % of the final error on a GPU or between kinds of machines, which round "
+    "sums differently.",
     "C5": "With the spectral gate the final error is lower at C = 0.1, with noisy clients, and "
     "with both.",
-    "C6": "Tuned FO-RI-FedAvg ends lower than every other method, each tuned, and does so with "
-    "trucks and with buses as well.",
+    "C6": "The final error of tuned FO-RI-FedAvg is lower than that of every other tuned method, "
+    "with passenger cars, trucks and buses.",
     "C7": f"Tuned FO-RI-FedAvg's error at K = 50, 100 and 175 is at most {100 * GRACEFUL:.0f} % "
     "above its own at K = 10, and no seed diverges.",
 }

@@ -36,7 +36,7 @@ def reproduce(
         list[str] | None,
         typer.Argument(help="Studies by name, or 'all'. --list shows them.", metavar="[STUDY]..."),
     ] = None,
-    scale: Annotated[str, typer.Option(help="smoke, small or paper.")] = "smoke",
+    scale: Annotated[str, typer.Option(help="smoke or paper.")] = "smoke",
     data: Data = None,
     dataset: Annotated[
         list[str] | None,

@@ -9,19 +9,14 @@ for nothing else. `studies.toml` lists the conditions; several splits of the tri
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import nan
 from typing import Any, Final
 
 from fedwatt.report.style import name_of
-from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.cell import METHODS, OURS, Cell
 from reproduction.grids import TABLE, changes_of
 from reproduction.main_results import how_tuned
-from reproduction.paired import Paired, detectable, holm, paired
-from reproduction.record import Record
-from reproduction.study import Block, Findings, Setting, Study, View
-from reproduction.tables import DETECTABLE, SAME, facts_line, first_places, p_text, trainings, value
+from reproduction.study import Findings, Setting, Study, View
+from reproduction.tables import Line, comparison, trainings
 
 BASE = "FedAvg, tuned"
 OWN = "FO-RI-FedAvg, tuned"
@@ -148,78 +143,40 @@ STUDIES: Final = {
 }
 
 
-def by_split(view: View, name: str) -> tuple[dict[int, float], list[int]]:
-    """Return the mean error of `name` per split, and the splits with a diverged seed."""
+def split_line(view: View, name: str) -> Line:
+    """Return the mean error of a training per split, and the splits with a diverged seed."""
     errors = {}
-    diverged_splits = []
+    diverged = []
+    first = None
     for entry in split_conditions(view.setting):
-        cell = entry.cells[name]
-        record = view.get(cell)
+        record = view.get(entry.cells[name])
         if record is None:
             continue
+        first = first or record
         # The first split has more seeds than the others; only those that all have count.
         finals = record.final("test_rmse")
         shared = [finals[seed] for seed in view.setting.scale.split_seeds if seed in finals]
         if record.diverged:
-            diverged_splits.append(cell.split)
+            diverged.append(record.cell.split)
         elif shared:
-            errors[cell.split] = sum(shared) / len(shared)
-    return errors, diverged_splits
-
-
-def over_splits(view: View, first: str, second: str) -> Paired:
-    """Return one training minus another, split by split."""
-    errors, diverged = by_split(view, first)
-    other_errors, other_diverged = by_split(view, second)
-    return paired(errors, other_errors, diverged, other_diverged)
+            errors[record.cell.split] = sum(shared) / len(shared)
+    return Line(name, "", first, errors, diverged)
 
 
 def show_splits(view: View) -> Findings:
     """Return all trainings against tuned FedAvg over the splits."""
     conditions = split_conditions(view.setting)
-    names = list(conditions[0].cells)
-    tests: Mapping[str, Paired] = {n: over_splits(view, n, BASE) for n in names if n != BASE}
-    # Settings are the same on every split, so that trainings are the same if they are on one.
-    places = first_places([view.get(conditions[0].cells[name]) for name in names])
-    first = {name: names[place] for name, place in zip(names, places, strict=True)}
-    ran = {n: test.p for n, test in tests.items() if test.ran and first[n] == n}
-    corrected = dict(zip(ran, holm(list(ran.values())), strict=True))
-    rows: list[tuple[Entry, ...]] = []
-    records: list[Record | None] = []
-    for name in names:
-        split_records = [view.get(entry.cells[name]) for entry in conditions]
-        records += split_records
-        errors, _ = by_split(view, name)
-        done = f"{sum(r is not None for r in split_records)} of {len(conditions)}"
-        row: list[Entry] = [name, done, value(next((r for r in split_records if r), None), errors)]
-        if name == BASE:
-            row += ["reference", "–", "–"]
-        elif first[name] == BASE:
-            row += [SAME, "–", "–"]
-        elif tests[name].decided:
-            row += [tests[name].losses(name, BASE), "–", "–"]
-        else:
-            test = tests[name]
-            effect = detectable(test.difference, len(ran))
-            row += [test.difference, p_text(corrected.get(first[name], nan)), effect]
-        rows.append(tuple(row))
-    table = ReportTable(
+    block = comparison(
         f"splits-{view.setting.ved[0]}",
         f"Final RMSE over up to {len(conditions)} splits of the trips of {view.setting.ved[0]}",
-        (
-            TableColumn("Training"),
-            TableColumn("Splits"),
-            TableColumn("RMSE", "Wh", 2),
-            TableColumn(f"Against {BASE}, same splits", "Wh", 2),
-            TableColumn("p, Holm"),
-            TableColumn("Detectable", "Wh", 2),
-        ),
-        tuple(rows),
-        "Mean ± standard deviation over splits [95 % interval], each the mean of "
-        f"{len(view.setting.scale.split_seeds)} seeds. {DETECTABLE} Hyperparameters were chosen on "
-        "the validation trips of the first split.",
+        [split_line(view, name) for name in conditions[0].cells],
+        first="Training",
+        over="splits",
+        note="A split counts with the mean of "
+        f"{len(view.setting.scale.split_seeds)} seeds. Hyperparameters were chosen on the "
+        "validation trips of the first split.",
     )
-    return Findings((Block(table, facts_line(records)),))
+    return Findings((block,))
 
 
 SPLITS = Study(

@@ -6,6 +6,7 @@ with λ = 0: it measures and changes nothing, bit for bit.
 """
 
 from collections.abc import Mapping
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +14,13 @@ from numpy.typing import NDArray
 from fedwatt.metrics import pearson, spearman
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import ReportTable, TableColumn
+from fedwatt.report.table import TableColumn
 from reproduction.cell import OURS, Cell
 from reproduction.figures import cloud
 from reproduction.paper import printed
 from reproduction.record import FLAT, Record
-from reproduction.study import Block, Findings, Picture, Setting, Study, View
-from reproduction.tables import facts_line, gap, printed_text, theirs, value
+from reproduction.study import Findings, Picture, Setting, Study, View
+from reproduction.tables import beside, beside_columns, table_block, theirs, value
 
 CARRIERS = {
     "fedavg": ("fedavg+roughness", {"lam": 0.0}),
@@ -97,58 +98,50 @@ def coupling_values(record: Record, rounds: tuple[int, int]) -> dict[str, dict[i
 def show_coupling(view: View) -> Findings:
     """Return correlation of roughness and drift at t = 100, and the scatter."""
     at = min(view.setting.scale.at(100) + 1, view.setting.scale.rounds)
+    columns = [
+        TableColumn("Method and radius"),
+        *beside_columns("Pearson r"),
+        *beside_columns("Spearman ρ"),
+        TableColumn("Share with I ≈ 0", "", 2),
+    ]
+    note = (
+        "Within each seed over all vehicles, then mean ± standard deviation over the seeds in "
+        "which it exists; a dash where roughness is constant. " + PROBE_NOTE
+    )
     blocks = []
     pictures = []
     for place, dataset in view.setting.few_places:
         rows: list[tuple[Entry, ...]] = []
-        records = []
-        for method, radius in _coupled(view.setting):
-            record = view.get(carrier(dataset, method, radius))
-            records.append(record)
+        records = _carried(view, dataset)
+        for name, record in records.items():
             correlations = coupling_values(record, (at, at)) if record else {}
-            row: list[Entry] = [f"{name_of(method)}, ℓ = {radius:g}"]
-            for name, column in (("pearson", "Pearson"), ("spearman", "Spearman")):
-                ours = value(record, correlations.get(name, {}))
-                entry = theirs("coupling", place, column)
-                row += [ours, printed_text(entry), gap(ours, entry)]
-            row.append(value(record, correlations.get("flat", {})))
-            rows.append(tuple(row))
-        columns = [TableColumn("Method and radius")]
-        for name in ("Pearson r", "Spearman ρ"):
-            columns += [
-                TableColumn(name, "", 2),
-                TableColumn("printed"),
-                TableColumn("difference", "", 2),
-            ]
-        columns.append(TableColumn("Share with I ≈ 0", "", 2))
-        facts = facts_line(records)
-        blocks.append(
-            Block(
-                ReportTable(
-                    f"coupling-{dataset}",
-                    f"Roughness–drift coupling at t = 100 on {dataset}",
-                    tuple(columns),
-                    tuple(rows),
-                    "Within each seed over all vehicles, then mean ± standard deviation over the "
-                    "seeds in which it exists; a dash where roughness is constant. " + PROBE_NOTE,
-                ),
-                facts,
-            )
-        )
-        pictures.append(_scatter(view, place, dataset, at, facts))
+            row: list[Entry] = [name]
+            for column in ("Pearson", "Spearman"):
+                ours = value(record, correlations.get(column.lower(), {}))
+                row += beside(ours, theirs("coupling", place, column))
+            rows.append((*row, value(record, correlations.get("flat", {}))))
+        title = f"Roughness–drift coupling at t = 100 on {dataset}"
+        name = f"coupling-{dataset}"
+        block = table_block(name, title, columns, rows, note, list(records.values()))
+        blocks.append(block)
+        pictures.append(_scatter(view, place, dataset, at, block.facts))
     return Findings(tuple(blocks), tuple(pictures))
 
 
-def _coupled(setting: Setting) -> list[tuple[str, float]]:
-    wide = [(method, WIDE) for method in ("fedavg", "fo-ri-fedavg")]
-    return [(method, 0.01) for method in OURS] + wide
+def _carried(view: View, dataset: str) -> dict[str, Record | None]:
+    """Return method and radius → record: all four at the paper's radius, two at the wide one."""
+    pairs = [(m, 0.01) for m in OURS] + [(m, WIDE) for m in ("fedavg", "fo-ri-fedavg")]
+    return {
+        f"{name_of(method)}, ℓ = {radius:g}": view.get(carrier(dataset, method, radius))
+        for method, radius in pairs
+    }
 
 
 def _scatter(view: View, place: str, dataset: str, at: int, facts: str) -> Picture:
     drawn: dict[str, Cloud] = {}
-    for method, radius in _coupled(view.setting):
+    for radius, method in product((0.01, WIDE), ("fedavg", "fo-ri-fedavg")):
         record = view.get(carrier(dataset, method, radius))
-        if record is None or method not in ("fedavg", "fo-ri-fedavg"):
+        if record is None:
             continue
         pairs = [points(record, seed, (at, at)) for seed in record.seeds]
         standard = [(_standard(x), _standard(y)) for x, y in pairs if x.size]
@@ -192,42 +185,28 @@ def show_tertiles(view: View) -> Findings:
     """Return mean drift by roughness tertile around t = 200."""
     scale = view.setting.scale
     rounds = (max(1, scale.at(200) - 10), scale.at(200) + 10)
+    tertiles = ("Low", "Med", "High")
+    columns = [TableColumn("Method")]
+    for name in tertiles:
+        columns += beside_columns(name, digits=3)
+    note = (
+        "Roughness and drift of each vehicle are means over the rounds around t = 200. Where many "
+        "vehicles have next to none, who is low and who is middle is arbitrary. " + PROBE_NOTE
+    )
     blocks = []
     for place, dataset in view.setting.few_places:
-        table = f"tertiles-{place.lower()}"
-        columns = [TableColumn("Method")]
-        rows = []
-        records = []
-        for name in ("Low", "Med", "High"):
-            columns += [
-                TableColumn(name, "", 3),
-                TableColumn("printed"),
-                TableColumn("difference", "", 3),
-            ]
-        for method in OURS:
-            record = view.get(carrier(dataset, method))
-            records.append(record)
+        rows: list[tuple[Entry, ...]] = []
+        records = {method: view.get(carrier(dataset, method)) for method in OURS}
+        for method, record in records.items():
             drifts = tertile_drift(record, rounds) if record else {}
             row: list[Entry] = [name_of(method)]
-            for name in ("Low", "Med", "High"):
-                ours = value(record, drifts.get(name, {}))
-                entry = theirs(table, method, name)
-                row += [ours, printed_text(entry), gap(ours, entry)]
+            for name in tertiles:
+                entry = theirs(f"tertiles-{place.lower()}", method, name)
+                row += beside(value(record, drifts.get(name, {})), entry)
             rows.append(tuple(row))
-        blocks.append(
-            Block(
-                ReportTable(
-                    f"tertiles-{dataset}",
-                    f"Mean drift by roughness tertile at t = 200 on {dataset}",
-                    tuple(columns),
-                    tuple(rows),
-                    "Roughness and drift of each vehicle are means over the rounds around t = 200. "
-                    "Where many vehicles have next to none, who is low and who is middle is "
-                    "arbitrary. " + PROBE_NOTE,
-                ),
-                facts_line(records),
-            )
-        )
+        title = f"Mean drift by roughness tertile at t = 200 on {dataset}"
+        name = f"tertiles-{dataset}"
+        blocks.append(table_block(name, title, columns, rows, note, list(records.values())))
     return Findings(tuple(blocks))
 
 
@@ -251,40 +230,19 @@ def show_early(view: View) -> Findings:
     # Rows count rounds from 1: the model of round t is probed in the row of t + 1.
     early = scale.at(20) + 1
     later = (scale.at(50) + 1, min(scale.at(100) + 1, scale.rounds))
+    columns = [TableColumn("Method and radius"), *beside_columns("Pearson r")]
+    note = "Over all vehicles, within each seed. A dash where roughness is constant."
     blocks = []
     for place, dataset in view.setting.few_places:
+        records = _carried(view, dataset)
+        entry = theirs("early-roughness", place, "Pearson")
         rows: list[tuple[Entry, ...]] = []
-        records = []
-        for method, radius in _coupled(view.setting):
-            record = view.get(carrier(dataset, method, radius))
-            records.append(record)
-            ours = value(record, early_values(record, early, later) if record else {})
-            entry = theirs("early-roughness", place, "Pearson")
-            rows.append(
-                (
-                    f"{name_of(method)}, ℓ = {radius:g}",
-                    ours,
-                    printed_text(entry),
-                    gap(ours, entry),
-                )
-            )
-        blocks.append(
-            Block(
-                ReportTable(
-                    f"early-roughness-{dataset}",
-                    f"Roughness at t = 20 against drift in rounds 50 to 100 on {dataset}",
-                    (
-                        TableColumn("Method and radius"),
-                        TableColumn("Pearson r", "", 2),
-                        TableColumn("Printed"),
-                        TableColumn("Ours − printed", "", 2),
-                    ),
-                    tuple(rows),
-                    "Over all vehicles, within each seed. A dash where roughness is constant.",
-                ),
-                facts_line(records),
-            )
-        )
+        for label, record in records.items():
+            correlations = early_values(record, early, later) if record else {}
+            rows.append((label, *beside(value(record, correlations), entry)))
+        title = f"Roughness at t = 20 against drift in rounds 50 to 100 on {dataset}"
+        name = f"early-roughness-{dataset}"
+        blocks.append(table_block(name, title, columns, rows, note, list(records.values())))
     return Findings(tuple(blocks))
 
 

@@ -3,8 +3,9 @@
 Claim C2 compares how fast and how steadily an error falls, C1 how client drift spreads.
 """
 
-from collections.abc import Callable
-from math import inf, isfinite, sqrt
+from dataclasses import replace
+from functools import partial
+from math import inf, isfinite, nan, sqrt
 from typing import Final
 
 import numpy as np
@@ -14,35 +15,43 @@ from fedwatt.metrics import rounds_to_threshold
 from fedwatt.report.statistics import estimate
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import ReportTable, TableColumn, cell_text
+from fedwatt.report.table import TableColumn, cell_text
 from reproduction.figures import curves
 from reproduction.main_results import by_method, plain_cells
 from reproduction.paired import Paired, paired
-from reproduction.paper import printed
 from reproduction.record import REACH, Record
-from reproduction.study import Block, Findings, Picture, Study, View
-from reproduction.tables import Line, comparison, facts_line, printed_text
+from reproduction.study import Findings, Picture, Study, View
+from reproduction.tables import (
+    beside_columns,
+    comparison,
+    facts_line,
+    line,
+    printed_text,
+    table_block,
+    theirs,
+)
 
-THRESHOLDS = {"VED": ("55", "45"), "eVED": ("45", "38")}
+THRESHOLDS: Final = {"VED": ("55", "45"), "eVED": ("45", "38")}
+NEAR_BEST: Final = (1.10, 1.02)
 
 
-def _curve_study(column: str, title: str, caption: str) -> Callable[[View], Findings]:
-    def show(view: View) -> Findings:
-        pictures = []
-        for _, dataset in view.setting.places:
-            records = by_method(view, dataset)
-            pictures.append(
-                Picture(
-                    f"{column.replace('_', '-')}-{dataset}",
-                    f"{title}, {dataset}",
-                    curves(records, column, f"{title}, {dataset}"),
-                    caption,
-                    facts_line(list(records.values())),
-                )
-            )
-        return Findings(pictures=tuple(pictures))
+BAND: Final = "Mean over seeds, band from the lowest to the highest seed. "
 
-    return show
+
+def curve_picture(view: View, dataset: str, column: str, title: str, caption: str) -> Picture:
+    """Return the figure of a column by round, a curve per method at the paper's settings."""
+    records = by_method(view, dataset)
+    name = f"{column.replace('_', '-')}-{dataset}"
+    facts = facts_line(list(records.values()))
+    figure = curves(records, column, title)
+    return Picture(name, f"{title}, {dataset}", figure, BAND + caption, facts)
+
+
+def show_curves(column: str, title: str, caption: str, view: View) -> Findings:
+    """Show a column by round on every dataset."""
+    datasets = [dataset for _, dataset in view.setting.places]
+    pictures = (curve_picture(view, dataset, column, title, caption) for dataset in datasets)
+    return Findings(pictures=tuple(pictures))
 
 
 def show_thresholds(view: View) -> Findings:
@@ -50,55 +59,39 @@ def show_thresholds(view: View) -> Findings:
     blocks = []
     for place, dataset in view.setting.places:
         records = by_method(view, dataset)
-        finals = [
-            np.mean(list(r.final("test_rmse").values()))
-            for r in records.values()
-            if r and not r.diverged
-        ]
-        finite = [f for f in finals if np.isfinite(f)]
-        own_targets = [float(above * min(finite)) for above in (1.10, 1.02)] if finite else []
-        targets = [(float(t), f"{place} {t}") for t in THRESHOLDS.get(place, ())]
+        lowest = min(
+            (level(r) for r in records.values() if r is not None and not r.diverged), default=nan
+        )
         columns = [TableColumn("Method")]
-        for target, _ in targets:
-            columns += [
-                TableColumn(f"θ = {target:g}", "rounds", 0),
-                TableColumn("printed", "rounds"),
-            ]
-            columns.append(TableColumn("difference", "rounds", 0))
+        for printed_target in THRESHOLDS.get(place, ()):
+            columns += beside_columns(f"θ = {printed_target}", "rounds", 0)
         columns += [
-            TableColumn(f"θ = {t:.1f} ({w})", "rounds", 0)
-            for t, w in zip(own_targets, OWN, strict=False)
+            TableColumn(f"θ = {above * lowest:.1f} (best + {above - 1:.0%})", "rounds", 0)
+            for above in NEAR_BEST
         ]
         rows: list[tuple[Entry, ...]] = []
         for method, record in records.items():
             row: list[Entry] = [name_of(method)]
-            for target, printed_column in targets:
-                theirs = printed("thresholds").entry(method, printed_column)
-                ours = _reached(record, target)
-                comparable = isinstance(ours, float) and theirs is not None and theirs.mean < inf
-                row += [ours, printed_text(theirs)]
-                row.append(ours - theirs.mean if comparable else "–")  # type: ignore[operator, union-attr]
-            row += [_reached(record, target) for target in own_targets]
-            rows.append(tuple(row))
+            for printed_target in THRESHOLDS.get(place, ()):
+                entry = theirs("thresholds", method, f"{place} {printed_target}")
+                ours = _reached(record, float(printed_target))
+                both = isinstance(ours, float) and entry is not None and entry.mean < inf
+                row += [ours, printed_text(entry)]
+                row.append(ours - entry.mean if both else "–")  # type: ignore[operator, union-attr]
+            rows.append((*row, *(_reached(record, above * lowest) for above in NEAR_BEST)))
         blocks.append(
-            Block(
-                ReportTable(
-                    f"thresholds-{dataset}",
-                    f"Rounds to a test RMSE of θ on {dataset}",
-                    tuple(columns),
-                    tuple(rows),
-                    "Median over seeds; NR: not reached by half of them. The paper's thresholds "
-                    "are absolute and its labels are not ours: the last columns ask the same of "
-                    "targets 10 and 2 % above the lowest final error here of a method without "
-                    "diverged seeds.",
-                ),
-                facts_line(list(records.values())),
+            table_block(
+                f"thresholds-{dataset}",
+                f"Rounds to a test RMSE of θ on {dataset}",
+                columns,
+                rows,
+                "Median over seeds; NR: not reached by half of them. The paper's thresholds are "
+                "absolute and its labels are not ours: the last columns ask the same of targets "
+                "10 and 2 % above the lowest final error here of a method without diverged seeds.",
+                list(records.values()),
             )
         )
     return Findings(tuple(blocks))
-
-
-OWN = ("best + 10 %", "best + 2 %")
 
 
 def rounds_to(record: Record, target: float) -> dict[int, float]:
@@ -120,13 +113,12 @@ def _reached(record: Record | None, target: float) -> Entry:
     return "NR" if not np.isfinite(middle) else float(middle)
 
 
-CONVERGENCE = "Mean over seeds, band from the lowest to the highest seed. Lower is better."
 BY_ROUND = (
     Study(
         "convergence",
         "Convergence: test RMSE by round",
         plain_cells,
-        _curve_study("test_rmse", "Test RMSE, Wh per window", CONVERGENCE),
+        partial(show_curves, "test_rmse", "Test RMSE, Wh per window", "Lower is better."),
         claims=("C2",),
     ),
     Study(
@@ -141,7 +133,8 @@ BY_ROUND = (
         "best-so-far",
         "Anytime performance: best-so-far RMSE",
         plain_cells,
-        _curve_study(
+        partial(
+            show_curves,
             "best_test_rmse",
             "Best-so-far test RMSE, Wh per window",
             "Test error of the model with the lowest validation error up to each round.",
@@ -155,44 +148,31 @@ def show_drift(view: View) -> Findings:
     """Return drift and its dispersion, by round and at t = 200."""
     pictures = []
     blocks = []
+    at = view.setting.scale.at(200)
+    caption = (
+        f"Rounds {at - REACH} to {at + REACH} are all drawn. Smaller drift alone is no merit: a "
+        "smaller learning rate does the same."
+    )
     for _, dataset in view.setting.places:
         records = by_method(view, dataset)
-        facts = facts_line(list(records.values()))
-        for column, title in (
-            ("drift_mean", "Mean drift ‖Δ‖₂"),
-            ("drift_cv", "Dispersion of drift D_cv"),
+        for column, symbol, title in (
+            ("drift_mean", "D_mean", "Mean drift ‖Δ‖₂"),
+            ("drift_cv", "D_cv", "Dispersion of drift D_cv"),
         ):
-            pictures.append(
-                Picture(
-                    f"{column.replace('_', '-')}-{dataset}",
-                    f"{title}, {dataset}",
-                    curves(records, column, f"{title}, {dataset}"),
-                    "Mean over seeds, band from the lowest to the highest. Smaller drift alone is "
-                    "no merit: a smaller rate does the same.",
-                    facts,
-                )
-            )
-        at = view.setting.scale.at(200)
-        lines = [Line(name_of(m), m, r) for m, r in records.items()]
-        for column, title, digits in (
-            ("drift_mean", "D_mean", 3),
-            ("drift_cv", "D_cv", 3),
-        ):
+            lines = [line(name_of(m), r) for m, r in records.items()]
             values = [r.around(column, at, REACH) if r else {} for r in records.values()]
-            blocks.append(
-                comparison(
-                    f"{column.replace('_', '-')}-{dataset}",
-                    f"{title}(200) on {dataset}",
-                    lines,
-                    column,
-                    heading=title,
-                    unit="",
-                    digits=digits,
-                    values=values,
-                    note=f"Mean over rounds {at - REACH} to {at + REACH}, because a round has few "
-                    "participants. The paper prints no table of these.",
-                )
+            block = comparison(
+                f"{column.replace('_', '-')}-{dataset}",
+                f"{symbol}(200) on {dataset}",
+                [replace(x, values=v) for x, v in zip(lines, values, strict=True)],
+                heading=symbol,
+                unit="",
+                digits=3,
+                note=f"Mean over rounds {at - REACH} to {at + REACH}, because a round has few "
+                "participants. The paper prints no table of these.",
             )
+            blocks.append(block)
+            pictures.append(curve_picture(view, dataset, column, title, caption))
     return Findings(tuple(blocks), tuple(pictures))
 
 

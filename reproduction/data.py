@@ -36,6 +36,7 @@ from fedwatt.telemetry.store import read_fleet, read_vehicle, vehicle_folders, w
 from fedwatt.telemetry.trip import UNLABELLED, Trip
 from fedwatt.windows import DataSettings, Fleet, build_fleet
 from fedwatt.windows.experiments import Fault, corrupt_some, repartition
+from fedwatt.windows.features import MAY_BE_UNKNOWN
 from fedwatt.windows.splits import natural_key
 
 CHANNELS: Final = ("speed_mps", "ambient_c", "ac_w", "heater_w")
@@ -299,12 +300,17 @@ def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> 
 
 
 def slim(vehicle: Vehicle) -> Vehicle:
-    """Return the vehicle without channels that no feature and no label needs."""
+    """Return the vehicle with the channels that features and labels need.
+
+    The paper's features know no unknown power: a heater that never reports counts as off.
+    """
     unused = {*POSITION, "current_a", "voltage_v", "soc", "elevation_m", "grade"}
-    trips = (
-        replace(t, channels={c: v for c, v in t.channels.items() if c not in unused})
-        for t in vehicle.trips
-    )
+    trips = []
+    for trip in vehicle.trips:
+        channels = {c: v for c, v in trip.channels.items() if c not in unused}
+        for power in MAY_BE_UNKNOWN:
+            channels[power] = np.nan_to_num(channels[power], nan=0.0)
+        trips.append(replace(trip, channels=channels))
     return replace(vehicle, trips=tuple(trips))
 
 

@@ -123,7 +123,8 @@ def sweep(
     crowded = len(places) > 1 and max(map(len, places)) * len(places) > ROOMY
     axes.set_xticks(at, ["\n".join(p.rsplit(" ", 1)) for p in places] if crowded else places)
     # Places that have not run keep their tick.
-    axes.set_xlim(-0.05 * len(at), 1.05 * len(at) - 1)
+    margin = max(0.05 * len(at), 0.25)
+    axes.set_xlim(-margin, len(at) - 1 + margin)
     axes.set_title(title)
     axes.set_xlabel(label)
     if len(ends) > 1:

@@ -12,11 +12,10 @@ from reproduction.figures import sweep
 from reproduction.main_results import plain, tuned
 from reproduction.record import REACH, Record
 from reproduction.study import Findings, Picture, Setting, Study, View
-from reproduction.tables import Line, against, comparison, facts_line, matrix
+from reproduction.tables import Line, against, comparison, line, matrix
 
 Grid = dict[str, list[Cell]]
 """Method → its cell under each condition"""
-Values = list[Mapping[int, float]]
 OURS: Final = "fo-ri-fedavg"
 CAPTION: Final = "Mean over seeds that did not diverge; bars are their standard deviation."
 TABLE: Final = tomllib.loads(
@@ -70,15 +69,16 @@ def changes_of(column: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
     return changes
 
 
-def measured(record: Record | None, column: str, view: View) -> Mapping[int, float]:
-    """Return the final error of every seed, or its drift around t = 200."""
-    if record is None:
-        return {}
-    if column.startswith("drift"):
-        if column == "drift_cv" and record.rounds["participants"].max(initial=0) < 2:
-            return {}  # drift has no dispersion over a single participant
-        return record.around(column, view.setting.scale.at(200), REACH)
-    return record.final(column)
+def measured(
+    name: str, record: Record | None, column: str, view: View, printed_row: str = ""
+) -> Line:
+    """Return the row of a record: the final error of every seed, or its drift around t = 200."""
+    final = line(name, record, column, printed_row)
+    if record is None or not column.startswith("drift"):
+        return final
+    if column == "drift_cv" and record.rounds["participants"].max(initial=0) < 2:
+        return replace(final, values={})  # drift has no dispersion over a single participant
+    return replace(final, values=record.around(column, view.setting.scale.at(200), REACH))
 
 
 def _printed(table: Mapping[str, Any], place: str, column: str = "") -> tuple[str, str] | None:
@@ -94,36 +94,37 @@ def show_grid(name: str, view: View) -> Findings:
     entry = GRIDS[name]
     blocks = []
     pictures = []
-    regimes = [column["name"] for column in entry["columns"]]
+    conditions = [column["name"] for column in entry["columns"]]
     for place, dataset in datasets_of(entry, view.setting):
         grid = grid_of(name, view.setting, dataset)
-        records = {method: [view.get(cell) for cell in cells] for method, cells in grid.items()}
-        facts = facts_line([record for row in records.values() for record in row])
         note = entry.get("note") or entry["notes"].get(dataset, "")
         for position, table in enumerate(entry["tables"]):
-            values: dict[str, Values] = {
-                method: [measured(record, table["column"], view) for record in row]
-                for method, row in records.items()
+            lines = {
+                method: [measured(method, view.get(cell), table["column"], view) for cell in cells]
+                for method, cells in grid.items()
             }
             title = f"{entry['title']}, {dataset}: {table['title']}"
             label = f"{name}-{dataset}-{position}"
-            unit = table.get("unit", "")
-            digits = table.get("digits", 2)
-            beside = [_printed(table, place, regime) for regime in regimes]
-            blocks.append(
-                matrix(
-                    label, title, regimes, records, values, unit=unit, digits=digits,
-                    beside=beside, note=note,
-                )
-            )  # fmt: skip
-            regimes_run = sum(any(column) for column in zip(*values.values(), strict=True))
-            if regimes_run > 1 and table["title"] not in entry.get("no_figure", ()):
-                ticks = [regime.rpartition("= ")[2] for regime in regimes]
+            block = matrix(
+                label,
+                title,
+                conditions,
+                lines,
+                unit=table.get("unit", ""),
+                digits=table.get("digits", 2),
+                printed_columns=[_printed(table, place, condition) for condition in conditions],
+                note=note,
+            )
+            blocks.append(block)
+            values = {method: [line.values for line in row] for method, row in lines.items()}
+            columns_run = sum(any(column) for column in zip(*values.values(), strict=True))
+            if columns_run > 1 and table["title"] not in entry.get("no_figure", ()):
+                ticks = [condition.rpartition("= ")[2] for condition in conditions]
                 figure = sweep(ticks, values, _axis(table), entry["label"])
-                pictures.append(Picture(label, title, figure, CAPTION, facts))
+                pictures.append(Picture(label, title, figure, CAPTION, block.facts))
             if table["column"] == "test_rmse":
                 versus = f"{entry['title']}, {dataset}: FO-RI-FedAvg against each method"
-                blocks.append(against(f"{label}-against", versus, regimes, values, records))
+                blocks.append(against(f"{label}-against", versus, conditions, lines))
     return Findings(tuple(blocks), tuple(pictures))
 
 
@@ -132,29 +133,38 @@ def show_ablation(name: str, view: View) -> Findings:
     entry = ABLATIONS[name]
     blocks = []
     pictures = []
-    variants = entry["variants"]
+    variants = {changes["name"]: changes for changes in entry["variants"]}
     for place, dataset in datasets_of(entry, view.setting):
-        records = [view.get(variant(dataset, _settings(changes))) for changes in variants]
-        lines = [
-            Line(changes["name"], changes.get("row", changes["name"]), record)
-            for changes, record in zip(variants, records, strict=True)
-        ]
         for position, table in enumerate(entry["tables"]):
-            values = [measured(record, table["column"], view) for record in records]
+            lines = [
+                measured(
+                    heading,
+                    view.get(variant(dataset, _settings(changes))),
+                    table["column"],
+                    view,
+                    changes.get("row", heading),
+                )
+                for heading, changes in variants.items()
+            ]
             title = f"{entry['title']}, {dataset}: {table['title']}"
             label = f"{name}-{dataset}-{position}"
-            blocks.append(
-                comparison(
-                    label, title, lines, table["column"], heading=table["title"],
-                    unit=table.get("unit", ""), digits=table.get("digits", 2),
-                    beside=_printed(table, place), reference=entry.get("reference", 0),
-                    first=entry["label"], note=entry.get("note", ""), values=values,
-                )
-            )  # fmt: skip
+            block = comparison(
+                label,
+                title,
+                lines,
+                heading=table["title"],
+                unit=table.get("unit", ""),
+                digits=table.get("digits", 2),
+                printed_column=_printed(table, place),
+                reference=entry.get("reference", 0),
+                first=entry["label"],
+                note=entry.get("note", ""),
+            )
+            blocks.append(block)
+            values = [line.values for line in lines]
             if entry.get("figure") and sum(map(bool, values)) > 1:
-                ticks = [changes["name"] for changes in variants]
-                figure = sweep(ticks, {OURS: values}, _axis(table), entry["label"])
-                pictures.append(Picture(label, title, figure, CAPTION, facts_line(records)))
+                figure = sweep(list(variants), {OURS: values}, _axis(table), entry["label"])
+                pictures.append(Picture(label, title, figure, CAPTION, block.facts))
     return Findings(tuple(blocks), tuple(pictures))
 
 

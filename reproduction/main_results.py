@@ -1,13 +1,13 @@
 """Main results: errors of every method, at the paper's settings and tuned, and seed by seed."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import ReportTable, TableColumn
+from fedwatt.report.table import TableColumn
 from reproduction.cell import METHODS, Cell
 from reproduction.figures import sweep
-from reproduction.paper import printed
 from reproduction.record import Record
 from reproduction.scale import Scale
 from reproduction.study import (
@@ -18,15 +18,10 @@ from reproduction.study import (
     Study,
     View,
 )
-from reproduction.tables import (
-    Line,
-    comparison,
-    facts_line,
-    matrix,
-    printed_text,
-    value,
-)
+from reproduction.tables import comparison, line, matrix, printed_text, table_block, theirs, value
 from reproduction.tuning import rate_grid, search
+
+ByMethod = Mapping[str, Record | None]
 
 
 def plain(dataset: str, method: str) -> Cell:
@@ -84,31 +79,22 @@ def show_main(view: View) -> Findings:
     blocks = []
     for place, dataset in view.setting.places:
         for how, slug in (("the paper's settings", "paper"), (_tuned_how(view, dataset), "tuned")):
-            lines = [
-                Line(
-                    name_of(m),
-                    m,
-                    view.get(
-                        plain(dataset, m)
-                        if slug == "paper"
-                        else tuned(view.setting.scale, dataset, m)
-                    ),
-                )
-                for m in METHODS
-            ]
-            for column, word, digits in (("test_rmse", "RMSE", 2), ("test_mae", "MAE", 2)):
+            records = by_method(view, dataset)
+            if slug == "tuned":
+                records = {m: view.get(tuned(view.setting.scale, dataset, m)) for m in METHODS}
+            for column, word in (("test_rmse", "RMSE"), ("test_mae", "MAE")):
                 blocks.append(
                     comparison(
                         f"main-{dataset}-{slug}-{word.lower()}",
                         f"{word} on {dataset}, {how}",
-                        lines,
-                        column,
+                        [line(name_of(m), r, column, m) for m, r in records.items()],
                         heading=word,
-                        digits=digits,
-                        beside=("main", f"{place} {word}"),
+                        printed_column=("main", f"{place} {word}"),
                     )
                 )
-            blocks.append(_percentages(dataset, place, slug, how, lines))
+            name = f"main-{dataset}-{slug}-mape"
+            title = f"Percentage errors on {dataset}, {how}"
+            blocks.append(_percentages(name, title, place, records))
     return Findings(tuple(blocks), remarks=tuple(_chosen(view)))
 
 
@@ -118,31 +104,25 @@ def _tuned_how(view: View, dataset: str) -> str:
     return "tuned" if full else "each at its own best rate"
 
 
-def _percentages(dataset: str, place: str, slug: str, how: str, lines: list[Line]) -> Block:
+def _percentages(name: str, title: str, place: str, records: ByMethod) -> Block:
     """Return MAPE beside the printed one, and wMAPE, which windows near zero do not rule."""
     rows: list[tuple[Entry, ...]] = []
-    for line in lines:
-        theirs = printed("main").entry(line.printed_row, f"{place} MAPE")
-        row: list[Entry] = [line.name, printed_text(theirs)]
+    for method, record in records.items():
+        row: list[Entry] = [name_of(method), printed_text(theirs("main", method, f"{place} MAPE"))]
         for column in ("test_mape", "test_wmape"):
-            row.append(value(line.record, line.record.final(column) if line.record else {}))
+            row.append(value(record, record.final(column) if record else {}))
         rows.append(tuple(row))
     columns = (
         TableColumn("Method"),
         TableColumn("MAPE, printed", "%"),
         TableColumn("MAPE", "%", 1),
+        TableColumn("wMAPE", "%", 1),
     )
-    return Block(
-        ReportTable(
-            f"main-{dataset}-{slug}-mape",
-            f"Percentage errors on {dataset}, {how}",
-            (*columns, TableColumn("wMAPE", "%", 1)),
-            tuple(rows),
-            "MAPE divides by |Y| + 1 Wh, so that windows of idling and coasting rule it; the paper "
-            "does not give its ε_Y. wMAPE = Σ|e| / Σ|Y| has none.",
-        ),
-        facts_line([line.record for line in lines]),
+    note = (
+        "MAPE divides by |Y| + 1 Wh, so that windows of idling and coasting rule it; the paper "
+        "does not give its ε_Y. wMAPE = Σ|e| / Σ|Y| has none."
     )
+    return table_block(name, title, columns, rows, note, list(records.values()))
 
 
 def _chosen(view: View) -> list[str]:
@@ -162,7 +142,7 @@ def _chosen(view: View) -> list[str]:
     return rows
 
 
-def by_method(view: View, dataset: str) -> dict[str, Record | None]:
+def by_method(view: View, dataset: str) -> ByMethod:
     """Return every method's record at the paper's settings."""
     return {method: view.get(plain(dataset, method)) for method in METHODS}
 
@@ -171,39 +151,36 @@ def show_seeds(view: View) -> Findings:
     """Return final RMSE of each seed."""
     blocks = []
     pictures = []
+    seeds = view.setting.scale.seeds
+    names = [f"seed {seed}" for seed in seeds]
     for _, dataset in view.setting.places:
         records = by_method(view, dataset)
-        pair = {m: records[m] for m in ("fedavg", "fo-ri-fedavg") if m in records}
-        seeds = list(view.setting.scale.seeds)
-        finals: Mapping[str, dict[int, float]] = {
-            m: r.final("test_rmse") if r else {} for m, r in pair.items()
+        finals = {method: line(method, records[method]) for method in ("fedavg", "fo-ri-fedavg")}
+        lines = {
+            method: [
+                replace(final, values={s: e for s, e in final.values.items() if s == seed})
+                for seed in seeds
+            ]
+            for method, final in finals.items()
         }
-        values = {
-            m: [{s: by_seed[s]} if s in by_seed else {} for s in seeds]
-            for m, by_seed in finals.items()
-        }
-        facts = facts_line(list(pair.values()))
-        lines: dict[str, list[Record | None]] = {m: [r] * len(seeds) for m, r in pair.items()}
-        names = [f"seed {s}" for s in seeds]
-        blocks.append(
-            matrix(
-                f"seeds-{dataset}",
-                f"Final RMSE by seed on {dataset}",
-                names,
-                lines,
-                values,
-                unit="Wh",
-                note="At equal seeds both methods see the same initial model, participants and "
-                "batches.",
-            )
+        block = matrix(
+            f"seeds-{dataset}",
+            f"Final RMSE by seed on {dataset}",
+            names,
+            lines,
+            unit="Wh",
+            note="At equal seeds both methods see the same initial model, participants and "
+            "batches.",
         )
+        blocks.append(block)
+        values = {method: [line.values for line in row] for method, row in lines.items()}
         pictures.append(
             Picture(
-                f"seeds-{dataset}",
+                block.table.name,
                 f"Final RMSE by seed, {dataset}",
                 sweep(names, values, f"Final test RMSE, Wh per window, {dataset}", "seed"),
                 "One mark a seed; lines only lead the eye.",
-                facts,
+                block.facts,
             )
         )
     return Findings(tuple(blocks), tuple(pictures))

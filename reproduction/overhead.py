@@ -1,51 +1,55 @@
-"""Cost of the mechanisms: time of a round, of its parts and of the probe.
+"""Cost of the mechanisms: time of a round, of its parts, of the probe and of a forward pass.
 
 Seconds are those of this simulator, which trains all participants in one stack: shares and ratios
-can be set beside the paper's, seconds cannot. They do not reproduce bit for bit.
+can be compared with the paper's, seconds cannot. They do not reproduce bit for bit.
 """
 
 from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 
 from fedwatt.report.style import PARTS as LOOKS
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import ReportTable, TableColumn
+from fedwatt.report.table import TableColumn
 from reproduction.cell import METHODS, Cell
 from reproduction.figures import bars, sweep
+from reproduction.grids import variant
 from reproduction.main_results import plain
-from reproduction.paper import printed
 from reproduction.record import Record
-from reproduction.study import Block, Findings, Picture, Setting, Study, View
-from reproduction.tables import facts_line, printed_text
-from reproduction.timing import GATED, part_seconds, turns_cell
+from reproduction.study import Findings, Picture, Setting, Study, View
+from reproduction.tables import printed_text, table_block, theirs
+from reproduction.timing import CONTENDERS, GATED, PARTS, PERIOD, overhead, part_seconds, turns_cell
 
-CLIENT_SIDE = ("training", "preconditioner", "probe", "spectral")
-SECONDS_NOTE = (
+SECONDS_NOTE: Final = (
     "Ours is one seed with all participants in one stack, a few rounds, the first left out; only "
     "ratios compare with the paper's seconds."
 )
-PARTICIPANTS = (10, 25, 50, 75, 100)
+PARTICIPANTS: Final = (10, 25, 50, 75, 100)
+SMALL: Final[dict[str, Any]] = {"vehicles": 3, "participation": 1.0}
+"""Three vehicles that take part in every round, so that a probe comes every R_probe rounds."""
+PAPER_PROBES: Final = (
+    (5, 50, 64, 10),
+    (5, 100, 128, 10),
+    (10, 100, 128, 10),
+    (10, 100, 128, 5),
+    (10, 200, 128, 5),
+    (10, 100, 256, 5),
+    (20, 100, 128, 5),
+    (10, 100, 128, 1),
+)
+"""(M, m, B_probe, R) of the paper's table of sensitivity."""
 
 
-def seconds(record: Record | None) -> dict[str, float]:
-    """Return mean seconds a round and seed, by part; the first round, which warms up, left out."""
+def seconds(record: Record | None, parts: tuple[str, ...] = (*PARTS, "aggregation")) -> float:
+    """Return mean seconds of some parts per round and seed, the first round left out, or NaN."""
     if record is None or not record.timing or not len(record.timing["round"]):
-        return {}
+        return np.nan
     rounds = record.timing["round"]
     later = rounds > 1 if len(rounds) > 1 else rounds > 0
     count = max(len(record.seeds), 1)
-    return {
-        part: float(record.timing[part][later].mean()) / count
-        for part in (*CLIENT_SIDE, "aggregation")
-    }
-
-
-def round_seconds(record: Record | None) -> float:
-    """Return seconds of a whole round without its evaluation; NaN if it has not run."""
-    parts = seconds(record)
-    return sum(parts.values()) if parts else np.nan
+    return sum(float(record.timing[part][later].mean()) for part in parts) / count
 
 
 def timed(cell: Cell, rounds: int) -> Cell:
@@ -58,47 +62,39 @@ def timed_method(setting: Setting, dataset: str, method: str) -> Cell:
     return timed(plain(dataset, method), setting.scale.timing_rounds)
 
 
-def _ratio(value: float, base: float) -> Entry:
+def ratio(value: float, base: float) -> Entry:
+    """Return value / base, or a dash where one of them has not run."""
     return value / base if np.isfinite(value) and np.isfinite(base) and base > 0 else "–"
 
 
 def show_round_time(view: View) -> Findings:
-    """Time per round, and over FedAvg's."""
+    """Return time per round, and over FedAvg's."""
+    columns = (
+        TableColumn("Method"),
+        TableColumn("Ours", "ms", 1),
+        TableColumn("Over FedAvg", "", 2),
+        TableColumn("Printed", "s"),
+        TableColumn("Over FedAvg, printed", "", 2),
+    )
     blocks = []
     for place, dataset in view.setting.places:
         records = {m: view.get(timed_method(view.setting, dataset, m)) for m in METHODS}
-        base = round_seconds(records.get("fedavg"))
-        printed_base = printed("round-time").entry("fedavg", place)
+        printed_base = theirs("round-time", "fedavg", place)
         rows: list[tuple[Entry, ...]] = []
         for method, record in records.items():
-            theirs = printed("round-time").entry(method, place)
-            ours = round_seconds(record)
-            relative = theirs.mean / printed_base.mean if theirs and printed_base else np.nan
-            row: list[Entry] = [name_of(method), 1000 * ours, _ratio(ours, base)]
-            rows.append((*row, printed_text(theirs), float(relative)))
-        blocks.append(
-            Block(
-                ReportTable(
-                    f"round-time-{dataset}",
-                    f"Time per round on {dataset}",
-                    (
-                        TableColumn("Method"),
-                        TableColumn("Ours", "ms", 1),
-                        TableColumn("Over FedAvg", "", 2),
-                        TableColumn("Printed", "s"),
-                        TableColumn("Over FedAvg, printed", "", 2),
-                    ),
-                    tuple(rows),
-                    SECONDS_NOTE,
-                ),
-                facts_line(list(records.values())),
-            )
-        )
+            entry = theirs("round-time", method, place)
+            relative = entry.mean / printed_base.mean if entry and printed_base else np.nan
+            over = ratio(seconds(record), seconds(records["fedavg"]))
+            ours = 1000 * seconds(record)
+            rows.append((name_of(method), ours, over, printed_text(entry), relative))
+        name = f"round-time-{dataset}"
+        title = f"Time per round on {dataset}"
+        blocks.append(table_block(name, title, columns, rows, SECONDS_NOTE, list(records.values())))
     return Findings(tuple(blocks))
 
 
 def turns_cells(setting: Setting) -> list[Cell]:
-    """Return one for each place."""
+    """Return the cells in which methods are timed in turns, one for each place."""
     return [turns_cell(dataset) for _, dataset in setting.places]
 
 
@@ -129,64 +125,57 @@ def load_note(record: Record) -> str:
 
 
 def show_components(view: View) -> Findings:
-    """Return where FO-RI-FedAvg's time goes."""
+    """Return FO-RI-FedAvg's time by component."""
+    columns = (
+        TableColumn("Component"),
+        TableColumn("Ours", "ms", 2),
+        TableColumn("Share", "%", 1),
+        TableColumn("Printed", "s"),
+        TableColumn("Share, printed", "%", 1),
+    )
     blocks = []
     pictures = []
     for place, dataset in view.setting.places:
         record = view.get(turns_cell(dataset))
-        facts = facts_line([record])
-        engines = record.facts["turns"]["engines"] if record is not None else {}
-        printed_total = printed("components").entry("total", place)
-        for engine in engines:
-            assert record is not None
-            parts = part_seconds(record.facts["turns"], engine, GATED)
+        if record is None:
+            continue
+        turns = record.facts["turns"]
+        total = theirs("components", "total", place)
+        for engine in turns["engines"]:
+            parts = part_seconds(turns, engine, GATED)
             rows: list[tuple[Entry, ...]] = []
-            for part in CLIENT_SIDE:
-                theirs = printed("components").entry(part, place)
-                share = (
-                    100 * theirs.mean / printed_total.mean if theirs and printed_total else np.nan
-                )
-                time = 1000 * parts[part]
-                ours = 100 * parts[part] / sum(parts.values())
-                rows.append((part, time, ours, printed_text(theirs), float(share)))
-            blocks.append(
-                Block(
-                    ReportTable(
-                        f"components-{dataset}-{engine}",
-                        f"Client-side time of FO-RI-FedAvg by component on {dataset}: "
-                        f"{engine_name(record, engine)}",
-                        (
-                            TableColumn("Component"),
-                            TableColumn("Ours", "ms", 2),
-                            TableColumn("Share", "%", 1),
-                            TableColumn("Printed", "s"),
-                            TableColumn("Share, printed", "%", 1),
-                        ),
-                        tuple(rows),
-                        "Means over rounds, with global probe rounds and the gate on (β_κ = 0.5). "
-                        "A plain loop's preconditioner is part of its steps. " + load_note(record),
-                    ),
-                    facts,
-                )
+            for part, part_time in parts.items():
+                entry = theirs("components", part, place)
+                share = 100 * entry.mean / total.mean if entry and total else np.nan
+                ours = 100 * part_time / sum(parts.values())
+                rows.append((part, 1000 * part_time, ours, printed_text(entry), share))
+            name = f"components-{dataset}-{engine}"
+            where = f"{dataset}: {engine_name(record, engine)}"
+            block = table_block(
+                name,
+                f"Client-side time of FO-RI-FedAvg by component on {where}",
+                columns,
+                rows,
+                "Means over rounds, with global probe rounds and the gate on (β_κ = 0.5). "
+                "A plain loop's preconditioner is part of its steps. " + load_note(record),
+                [record],
             )
+            blocks.append(block)
             milliseconds = {
-                contender_name(name): {
+                contender_name(contender): {
                     part: 1000 * time
-                    for part, time in part_seconds(record.facts["turns"], engine, name).items()
+                    for part, time in part_seconds(turns, engine, contender).items()
                 }
-                for name in record.facts["turns"]["engines"][engine]
+                for contender in turns["engines"][engine]
             }
+            colours = {part: LOOKS[part].colour for part in PARTS}
             pictures.append(
                 Picture(
-                    f"components-{dataset}-{engine}",
-                    f"Where the time of a round goes, {dataset}: {engine_name(record, engine)}",
-                    bars(
-                        milliseconds,
-                        {part: LOOKS[part].colour for part in CLIENT_SIDE},
-                        "Milliseconds per round",
-                    ),
+                    name,
+                    f"Time of a round by component, {where}",
+                    bars(milliseconds, colours, "Milliseconds per round"),
                     "Probe and spectral ratio are diagnostics.",
-                    facts,
+                    block.facts,
                 )
             )
     return Findings(tuple(blocks), tuple(pictures))
@@ -202,79 +191,187 @@ def contender_name(name: str) -> str:
     return name_of(method) + comma + how
 
 
-def scalability_cell(setting: Setting, method: str, participants: int) -> Cell:
-    """Return a hundred vehicles, of which `participants` train in a round."""
-    cell = Cell(
-        dataset=setting.fleet, method=method, vehicles=100, participation=participants / 100
-    )
-    return timed(cell, setting.scale.timing_rounds)
-
-
-def scalability_cells(setting: Setting) -> list[Cell]:
-    """Return FedAvg and FO-RI-FedAvg at every number of participants."""
-    return [
-        scalability_cell(setting, method, participants)
-        for participants in PARTICIPANTS
+def scalability_cells(setting: Setting) -> dict[str, list[Cell]]:
+    """Return method → cells: a hundred vehicles, of which ever more train in a round."""
+    rounds = setting.scale.timing_rounds
+    fleet = Cell(dataset=setting.fleet, method="fedavg", vehicles=100)
+    return {
+        method: [
+            timed(replace(fleet, method=method, participation=count / 100), rounds)
+            for count in PARTICIPANTS
+        ]
         for method in ("fedavg", "fo-ri-fedavg")
-    ]
+    }
 
 
 def show_scalability(view: View) -> Findings:
-    """Time per round by the number of participants."""
-    setting = view.setting
-    methods = ("fedavg", "fo-ri-fedavg")
-    records = {
-        m: [view.get(scalability_cell(setting, m, p)) for p in PARTICIPANTS] for m in methods
-    }
+    """Return time per round by the number of participants."""
+    cells = scalability_cells(view.setting)
+    records = {method: [view.get(cell) for cell in row] for method, row in cells.items()}
     columns = [TableColumn("|S_t|")]
-    for method in methods:
+    rows: list[list[Entry]] = [[str(count)] for count in PARTICIPANTS]
+    values = {}
+    for method, per_size in records.items():
         columns += [TableColumn(name_of(method), "ms", 1), TableColumn("printed", "s")]
-    rows: list[tuple[Entry, ...]] = []
-    for place, participants in enumerate(PARTICIPANTS):
-        row: list[Entry] = [str(participants)]
-        for method in methods:
-            theirs = printed("scalability").entry(str(participants), method)
-            row += [1000 * round_seconds(records[method][place]), printed_text(theirs)]
-        rows.append(tuple(row))
-    facts = facts_line([record for per_size in records.values() for record in per_size])
-    values = {
-        m: [{1: 1000 * t} if np.isfinite(t := round_seconds(r)) else {} for r in per_size]
-        for m, per_size in records.items()
-    }
-    return Findings(
-        (
-            Block(
-                ReportTable(
-                    "scalability",
-                    "Time per round by participants",
-                    tuple(columns),
-                    tuple(rows),
-                    SECONDS_NOTE,
-                ),
-                facts,
-            ),
-        ),
-        (
-            Picture(
-                "scalability",
-                "Time per round by participants",
-                sweep([str(p) for p in PARTICIPANTS], values, "Milliseconds per round", "|S_t|"),
-                "A hundred vehicles, one seed.",
-                facts,
-            ),
-        ),
+        milliseconds = [1000 * seconds(record) for record in per_size]
+        values[method] = [{1: time} if np.isfinite(time) else {} for time in milliseconds]
+        for row, time in zip(rows, milliseconds, strict=True):
+            row += [time, printed_text(theirs("scalability", str(row[0]), method))]
+    block = table_block(
+        "scalability",
+        "Time per round by participants",
+        columns,
+        [tuple(row) for row in rows],
+        SECONDS_NOTE,
+        [record for per_size in records.values() for record in per_size],
     )
+    ticks = [str(count) for count in PARTICIPANTS]
+    figure = sweep(ticks, values, "Milliseconds per round", "|S_t|")
+    caption = "A hundred vehicles, one seed."
+    picture = Picture("scalability", block.table.title, figure, caption, block.facts)
+    return Findings((block,), (picture,))
 
 
-def round_time_cells(setting: Setting) -> list[Cell]:
-    """Return all methods, a few rounds each."""
-    return [timed_method(setting, d, m) for _, d in setting.places for m in METHODS]
+def show_probe_overhead(view: View) -> Findings:
+    """Return client-side time relative to FedAvg, with the methods in turns."""
+    columns = (
+        TableColumn("Method"),
+        TableColumn("Ours", "ms", 2),
+        TableColumn("Overhead", "%"),
+        TableColumn("of it the probe", "% of all", 1),
+        TableColumn("Printed", "s"),
+        TableColumn("Overhead, printed", "%"),
+    )
+    note = (
+        f"Median over periods of {PERIOD} rounds [95 % bootstrap interval over periods], methods "
+        "in turns. Probes in global rounds, as the paper has them, unless by age. About "
+        "q·M(m+1)·B_probe / (3·E·n_k) of the time are forward passes of the probe, with q probes "
+        "per participation: it falls with the windows that a vehicle trains on. "
+    )
+    blocks = []
+    for place, dataset in view.setting.places:
+        record = view.get(turns_cell(dataset))
+        rows: list[tuple[Entry, ...]] = []
+        for engine in record.facts["turns"]["engines"] if record else ():
+            assert record is not None
+            turns = record.facts["turns"]
+            for name in CONTENDERS:
+                middle, low, high = (100 * share for share in overhead(turns, engine, name))
+                parts = part_seconds(turns, engine, name)
+                total = sum(parts.values())
+                row: list[Entry] = [
+                    f"{contender_name(name)}; {engine_name(record, engine)}",
+                    1000 * total,
+                    f"{middle:.1f} [{low:.1f}, {high:.1f}]" if name != "fedavg" else "–",
+                    100 * parts["probe"] / total,
+                ]
+                for column in ("seconds", "overhead"):
+                    entry = theirs("probe-overhead", name, f"{place} {column}")
+                    row.append(printed_text(entry))
+                rows.append(tuple(row))
+        blocks.append(
+            table_block(
+                f"probe-overhead-{dataset}",
+                f"Client-side time and overhead over FedAvg on {dataset}",
+                columns,
+                rows,
+                note + (load_note(record) if record else ""),
+                [record],
+            )
+        )
+    return Findings(tuple(blocks))
+
+
+def sensitivity_cells(setting: Setting, dataset: str) -> list[Cell]:
+    """Return FedAvg, and the eight probes of the paper's table."""
+    rounds = 1 + max(10, setting.scale.timing_rounds)
+    probed = [
+        variant(
+            dataset,
+            {"directions": m_, "points": points, "probe_batch": batch, "probe_every": every},
+        )
+        for m_, points, batch, every in PAPER_PROBES
+    ]
+    return [timed(replace(cell, **SMALL), rounds) for cell in (plain(dataset, "fedavg"), *probed)]
+
+
+def show_sensitivity(view: View) -> Findings:
+    """Return the overhead of each probe."""
+    columns = (TableColumn("Probe"), TableColumn("Overhead", "%", 1), TableColumn("Printed", "%"))
+    note = (
+        "Three vehicles that take part in every round, one seed: here, and only here, one "
+        "participation in R has a probe."
+    )
+    blocks = []
+    for place, dataset in view.setting.few_places:
+        records = [view.get(cell) for cell in sensitivity_cells(view.setting, dataset)]
+        base = seconds(records[0], PARTS)
+        rows: list[tuple[Entry, ...]] = []
+        for (m_, points, batch, every), record in zip(PAPER_PROBES, records[1:], strict=True):
+            key = f"M={m_} m={points} B={batch} R={every}"
+            share = 100 * (seconds(record, PARTS) / base - 1)
+            entry = theirs("probe-sensitivity", key, f"{place} overhead")
+            rows.append((key, share, printed_text(entry)))
+        title = f"Sensitivity of the probe's overhead on {dataset}"
+        name = f"probe-sensitivity-{dataset}"
+        blocks.append(table_block(name, title, columns, rows, note, records))
+    return Findings(tuple(blocks))
+
+
+def latency_cell(dataset: str) -> Cell:
+    """Return the network of a dataset's features, timed."""
+    return Cell(dataset=dataset, method="fedavg", work="latency")
+
+
+def show_latency(view: View) -> Findings:
+    """Return latency and throughput of a forward pass."""
+    columns = [
+        TableColumn("Method"),
+        TableColumn("Median", "ms/window", 4),
+        TableColumn("p95", "ms/window", 4),
+        TableColumn("Throughput", "windows/s", 0),
+    ]
+    printed_columns = [
+        TableColumn("Median, printed", "ms"),
+        TableColumn("Throughput, printed", "1/s"),
+    ]
+    note = (
+        "One CPU thread, no gradients, warm-up discarded. Every method deploys the same network, "
+        "so differences are noise."
+    )
+    blocks = []
+    for place, dataset in view.setting.places:
+        record = view.get(latency_cell(dataset))
+        for batch in (1, 32):
+            rows: list[tuple[Entry, ...]] = []
+            for latency in record.facts["latency"] if record else ():
+                method = latency["method"]
+                if latency["batch"] != batch:
+                    continue
+                row: list[Entry] = [name_of(method), latency["median_ms"], latency["p95_ms"]]
+                row.append(round(latency["throughput"]))
+                if batch == 32:
+                    for column in ("median", "throughput"):
+                        entry = theirs("latency", method, f"{place} {column}")
+                        row.append(printed_text(entry))
+                rows.append(tuple(row))
+            blocks.append(
+                table_block(
+                    f"latency-{batch}-{dataset}",
+                    f"Inference latency at batch size {batch}, {dataset}",
+                    columns + printed_columns * (batch == 32),
+                    rows,
+                    note,
+                    [record],
+                )
+            )
+    return Findings(tuple(blocks))
 
 
 ROUND_TIME = Study(
     "round-time",
     "Time per round",
-    round_time_cells,
+    lambda setting: [timed_method(setting, d, m) for _, d in setting.places for m in METHODS],
     show_round_time,
     printed=("round-time",),
     claims=("C3",),
@@ -290,70 +387,33 @@ COMPONENTS = Study(
 SCALABILITY = Study(
     "scalability",
     "Scalability with the number of participants",
-    scalability_cells,
+    lambda setting: [
+        cell for pair in zip(*scalability_cells(setting).values(), strict=True) for cell in pair
+    ],
     show_scalability,
     printed=("scalability",),
     claims=("C3",),
 )
-
-
-def latency_cells(setting: Setting) -> list[Cell]:
-    """Return the network of each dataset's features."""
-    return [Cell(dataset=d, method="fedavg", work="latency") for _, d in setting.places]
-
-
-def show_latency(view: View) -> Findings:
-    """Return latency and throughput of a forward pass."""
-    blocks = []
-    for place, dataset in view.setting.places:
-        record = view.get(Cell(dataset=dataset, method="fedavg", work="latency"))
-        latencies = record.facts["latency"] if record else []
-        for batch in (1, 32):
-            rows: list[tuple[Entry, ...]] = []
-            for latency in latencies:
-                if latency["batch"] == batch and latency["method"] in METHODS:
-                    theirs = printed("latency").entry(latency["method"], f"{place} median")
-                    speed = printed("latency").entry(latency["method"], f"{place} throughput")
-                    row: list[Entry] = [
-                        name_of(latency["method"]),
-                        latency["median_ms"],
-                        latency["p95_ms"],
-                        round(latency["throughput"]),
-                    ]
-                    if batch == 32:
-                        row += [printed_text(theirs), printed_text(speed)]
-                    rows.append(tuple(row))
-            columns = [
-                TableColumn("Method"),
-                TableColumn("Median", "ms/window", 4),
-                TableColumn("p95", "ms/window", 4),
-                TableColumn("Throughput", "windows/s", 0),
-            ]
-            if batch == 32:
-                columns += [
-                    TableColumn("Median, printed", "ms"),
-                    TableColumn("Throughput, printed", "1/s"),
-                ]
-            blocks.append(
-                Block(
-                    ReportTable(
-                        f"latency-{batch}-{dataset}",
-                        f"Inference latency at batch size {batch}, {dataset}",
-                        tuple(columns),
-                        tuple(rows),
-                        "One CPU thread, no gradients, warm-up discarded. Every method deploys the "
-                        "same network, so differences are noise.",
-                    ),
-                    facts_line([record]),
-                )
-            )
-    return Findings(tuple(blocks))
-
-
+PROBE_OVERHEAD = Study(
+    "probe-overhead",
+    "Roughness diagnostic overhead relative to FedAvg",
+    turns_cells,
+    show_probe_overhead,
+    printed=("probe-overhead",),
+    claims=("C3",),
+)
+SENSITIVITY = Study(
+    "probe-sensitivity",
+    "Sensitivity of the overhead to the probe's settings",
+    lambda setting: [c for _, d in setting.few_places for c in sensitivity_cells(setting, d)],
+    show_sensitivity,
+    printed=("probe-sensitivity",),
+    claims=("C3",),
+)
 LATENCY = Study(
     "latency",
     "Inference latency at batch sizes 1 and 32",
-    latency_cells,
+    lambda setting: [latency_cell(dataset) for _, dataset in setting.places],
     show_latency,
     printed=("latency",),
     claims=("C3",),

@@ -76,7 +76,7 @@ def _rendered(study: Study, view: LabView, folder: Path) -> dict[str, Any]:
         "name": study.name,
         "title": study.title,
         "claims": study.claims,
-        "remarks": (*study.remarks, *made.remarks),
+        "remarks": made.remarks,
         "pictures": pictures,
         "blocks": made.blocks,
         "printed": [printed(name) for name in study.printed],

@@ -1,7 +1,7 @@
 """Studies: a table or figure of the paper, the cells it needs, and how it shows them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from matplotlib.figure import Figure
@@ -167,5 +167,3 @@ class Study:
     printed: tuple[str, ...] = ()
     """Names of the printed tables it stands beside."""
     claims: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = field(default=())
-    """What to know before reading it."""

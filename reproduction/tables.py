@@ -1,7 +1,7 @@
 """Tables of a reproduction: ours, printed, the difference, the spread, and the provenance."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 from typing import Final
@@ -32,11 +32,28 @@ DETECTABLE = (
 
 @dataclass(frozen=True)
 class Line:
-    """A row: its name, the printed row it stands beside, and its record."""
+    """A row: its name, the printed row it stands beside, its record and what is compared."""
 
     name: str
     printed_row: str
     record: Record | None
+    values: Mapping[int, float]
+    """Seed (or split of the trips) → measured number."""
+    diverged: Collection[int]
+
+
+def line(
+    name: str, record: Record | None, column: str = "test_rmse", printed_row: str = ""
+) -> Line:
+    """Return the row of a record with the final value of a column for every seed."""
+    if record is None:
+        return Line(name, printed_row, None, {}, ())
+    return Line(name, printed_row, record, record.final(column), record.diverged)
+
+
+def difference(first: Line, second: Line) -> Paired:
+    """Return one row minus another, seed by seed."""
+    return paired(first.values, second.values, first.diverged, second.diverged)
 
 
 def facts_line(records: Sequence[Record | None]) -> str:
@@ -104,76 +121,92 @@ def comparison(
     name: str,
     title: str,
     lines: Sequence[Line],
-    column: str,
     *,
     heading: str = "RMSE",
     unit: str = "Wh",
     digits: int = 2,
-    beside: tuple[str, str] | None = None,
+    printed_column: tuple[str, str] | None = None,
     reference: int = 0,
     first: str = "Method",
     note: str = "",
-    values: Sequence[Mapping[int, float]] | None = None,
+    over: str = "seeds",
 ) -> Block:
     """Return a table with ours, printed, difference, and the difference from a reference row.
 
-    `beside` names a printed table and its column; `values` replaces final values of `column`.
+    `printed_column` names a printed table and its column; `over` what values are paired by.
     """
-    finals = values or [line.record.final(column) if line.record else {} for line in lines]
-    if beside is not None and not any(theirs(beside[0], x.printed_row, beside[1]) for x in lines):
-        beside = None
-    lost = [line.record.diverged if line.record else {} for line in lines]
-    against = [
-        paired(by_seed, finals[reference], lost[i], lost[reference]) if i != reference else None
-        for i, by_seed in enumerate(finals)
-    ]
+    entries: list[PrintedEntry | None] = [None] * len(lines)
+    if printed_column is not None:
+        table, column = printed_column
+        entries = [theirs(table, line.printed_row, column) for line in lines]
+    base = lines[reference]
+    tests = [difference(line, base) for line in lines]
     place_of = first_places([line.record for line in lines])
     ps = {
         i: test.p
-        for i, test in enumerate(against)
-        if test is not None and test.ran and place_of[i] == i != place_of[reference]
+        for i, test in enumerate(tests)
+        if test.ran and place_of[i] == i != place_of[reference]
     }
     corrected = dict(zip(ps, holm(list(ps.values())), strict=True))
     rows: list[tuple[Entry, ...]] = []
-    for i, (line, by_seed, test) in enumerate(zip(lines, finals, against, strict=True)):
-        ours = value(line.record, by_seed)
-        row: list[Entry] = [line.name, ours]
-        if beside is not None:
-            entry = theirs(beside[0], line.printed_row, beside[1])
-            row += [printed_text(entry), gap(ours, entry)]
-        if test is None:
+    for i, (line, test, entry) in enumerate(zip(lines, tests, entries, strict=True)):
+        ours = value(line.record, line.values)
+        row: list[Entry] = [line.name, *beside(ours, entry)] if any(entries) else [line.name, ours]
+        if i == reference:
             row += ["reference", "–", "–"]
         elif place_of[i] == place_of[reference]:
             row += [SAME, "–", "–"]
+        elif line.record is None:
+            row += ["–", "–", "–"]
         else:
-            p = corrected.get(place_of[i], nan)
-            row += _tested(test, p, line, lines[reference].name, len(ps))
+            row += outcome(test, corrected.get(place_of[i], nan), line.name, base.name)
+            row.append(detectable(test.difference, len(ps)))
         rows.append(tuple(row))
-    base = lines[reference].name
-    columns = [TableColumn(first), TableColumn(heading, unit, digits)]
-    if beside is not None:
-        columns += [
-            TableColumn("Printed", unit, digits),
-            TableColumn("Ours − printed", unit, digits),
-        ]
-    columns += [
-        TableColumn(f"Against {base}, same seeds", unit, digits),
+    ours_columns = [TableColumn(heading, unit, digits)]
+    columns = [
+        TableColumn(first),
+        *(beside_columns(heading, unit, digits) if any(entries) else ours_columns),
+        TableColumn(f"Against {base.name}, same {over}", unit, digits),
         TableColumn("p, Holm"),
         TableColumn("Detectable", unit, digits),
     ]
-    caption = f"Mean ± standard deviation over seeds [95 % interval]. {DETECTABLE} {note}"
-    return Block(
-        ReportTable(name, title, tuple(columns), tuple(rows), caption.strip()),
-        facts_line([line.record for line in lines]),
-    )
+    caption = f"Mean ± standard deviation over {over} [95 % interval]. {DETECTABLE} {note}"
+    return table_block(name, title, columns, rows, caption, [line.record for line in lines])
 
 
 def trainings(
     view: View, name: str, title: str, cells: Mapping[str, Cell], note: str = ""
 ) -> Block:
     """Return the final error of named cells, each against the first."""
-    lines = [Line(label, "", view.get(cell)) for label, cell in cells.items()]
-    return comparison(name, title, lines, "test_rmse", first="Training", note=note)
+    lines = [line(label, view.get(cell)) for label, cell in cells.items()]
+    return comparison(name, title, lines, first="Training", note=note)
+
+
+def table_block(
+    name: str,
+    title: str,
+    columns: Sequence[TableColumn],
+    rows: Iterable[tuple[Entry, ...]],
+    note: str,
+    records: Sequence[Record | None],
+) -> Block:
+    """Return a table, and what its numbers were measured on."""
+    table = ReportTable(name, title, tuple(columns), tuple(rows), note.strip())
+    return Block(table, facts_line(records))
+
+
+def beside_columns(name: str, unit: str = "", digits: int = 2) -> list[TableColumn]:
+    """Return the columns of a measured number, the printed one and their difference."""
+    return [
+        TableColumn(name, unit, digits),
+        TableColumn("printed", unit),
+        TableColumn("difference", unit, digits),
+    ]
+
+
+def beside(ours: Entry, entry: PrintedEntry | None) -> list[Entry]:
+    """Return the entries of those columns."""
+    return [ours, printed_text(entry), gap(ours, entry)]
 
 
 def first_places(trainings: Sequence[object]) -> list[int]:
@@ -192,109 +225,75 @@ def first_places(trainings: Sequence[object]) -> list[int]:
     ]
 
 
+Lines = Mapping[str, Sequence[Line]]
+"""Method → its row under each condition."""
+
+
 def matrix(
     name: str,
     title: str,
-    regimes: Sequence[str],
-    lines: Mapping[str, Sequence[Record | None]],
-    values: Mapping[str, Sequence[Mapping[int, float]]],
+    conditions: Sequence[str],
+    lines: Lines,
     *,
     unit: str,
     digits: int = 2,
-    beside: Sequence[tuple[str, str] | None] | None = None,
+    printed_columns: Sequence[tuple[str, str] | None] = (),
     note: str = "",
 ) -> Block:
-    """Return a row a method, and for each regime ours, printed and the difference."""
-    beside = [
-        printed_column
-        if printed_column
-        and any(theirs(printed_column[0], method, printed_column[1]) for method in lines)
-        else None
-        for printed_column in beside or [None] * len(regimes)
-    ]
+    """Return a row per method, and for each condition ours, printed and the difference."""
     columns = [TableColumn("Method")]
-    for regime, place in zip(regimes, beside, strict=True):
-        columns.append(TableColumn(regime, unit, digits))
-        if place is not None:
-            columns += [
-                TableColumn("printed", unit, digits),
-                TableColumn("difference", unit, digits),
-            ]
-    rows: list[tuple[Entry, ...]] = []
-    for method, records in lines.items():
-        row: list[Entry] = [name_of(method)]
-        for record, by_seed, place in zip(records, values[method], beside, strict=True):
-            ours = value(record, by_seed)
-            row.append(ours)
-            if place is not None:
-                entry = theirs(place[0], method, place[1])
-                row += [printed_text(entry), gap(ours, entry)]
-        rows.append(tuple(row))
-    several = any(
-        len(printed_column) > 1 for by_seed in values.values() for printed_column in by_seed
-    )
+    rows: list[list[Entry]] = [[name_of(method)] for method in lines]
+    for place, condition in enumerate(conditions):
+        table, column = (printed_columns[place] if printed_columns else None) or ("", "")
+        entries = [theirs(table, method, column) for method in lines]
+        columns += beside_columns(condition, unit, digits)[: 3 if any(entries) else 1]
+        for row, entry, by_condition in zip(rows, entries, lines.values(), strict=True):
+            ours = value(by_condition[place].record, by_condition[place].values)
+            row += beside(ours, entry)[: 3 if any(entries) else 1]
+    several = any(len(x.values) > 1 for by_condition in lines.values() for x in by_condition)
     caption = ("Mean ± standard deviation over seeds [95 % interval]. " if several else "") + note
-    return Block(
-        ReportTable(name, title, tuple(columns), tuple(rows), caption.strip()),
-        facts_line([record for records in lines.values() for record in records]),
-    )
+    return table_block(name, title, columns, [tuple(row) for row in rows], caption, _records(lines))
 
 
-def against(
-    name: str,
-    title: str,
-    regimes: Sequence[str],
-    values: Mapping[str, Sequence[Mapping[int, float]]],
-    records: Mapping[str, Sequence[Record | None]],
-    *,
-    unit: str = "Wh",
-    ours: str = "fo-ri-fedavg",
-) -> Block:
-    """Return the paper's method against every other one in each regime, at equal seeds."""
-    rivals = [method for method in values if method != ours]
-    if ours not in values:
-        return Block(
-            ReportTable(name, title, (TableColumn("Method"),), (), f"{name_of(ours)} {MISSING}."),
-            "",
+def against(name: str, title: str, conditions: Sequence[str], lines: Lines) -> Block:
+    """Return FO-RI-FedAvg against every other method under each condition, at equal seeds."""
+    ours = lines["fo-ri-fedavg"]
+    rivals = {method: row for method, row in lines.items() if row is not ours}
+    tests = {
+        (place, method): paired(
+            mine.values, other[place].values, mine.diverged, other[place].diverged
         )
-    lost = {
-        m: [r.diverged if r else {} for r in method_records]
-        for m, method_records in records.items()
+        for place, mine in enumerate(ours)
+        for method, other in rivals.items()
     }
-    tests = [
-        [paired(values[ours][i], values[m][i], lost[ours][i], lost[m][i]) for m in rivals]
-        for i in range(len(regimes))
-    ]
-    corrected = iter(holm([test.p for row in tests for test in row if test.ran]))
-    ps = [[next(corrected) if test.ran else nan for test in row] for row in tests]
+    ran = {pair: test.p for pair, test in tests.items() if test.ran}
+    corrected = dict(zip(ran, holm(list(ran.values())), strict=True))
     columns = [TableColumn("Against")]
-    for regime in regimes:
-        columns += [TableColumn(regime, unit, 2), TableColumn("p, Holm")]
+    for condition in conditions:
+        columns += [TableColumn(condition, "Wh", 2), TableColumn("p, Holm")]
     rows = []
-    for place, method in enumerate(rivals):
+    for method, other in rivals.items():
         row: list[Entry] = [name_of(method)]
-        for i in range(len(regimes)):
-            if records[ours][i] is None or records[method][i] is None:
+        for place in range(len(conditions)):
+            if ours[place].record is None or other[place].record is None:
                 row += [MISSING, "–"]
             else:
-                row += _outcome(tests[i][place], ps[i][place], name_of(ours), name_of(method))
+                p = corrected.get((place, method), nan)
+                row += outcome(tests[place, method], p, "FO-RI-FedAvg", name_of(method))
         rows.append(tuple(row))
     note = (
-        f"{name_of(ours)} minus the other, seed by seed [95 % interval]: below zero is better. "
+        "FO-RI-FedAvg minus the other, seed by seed [95 % interval]: below zero is better. "
         "p of the paired t-test, Holm-corrected over all comparisons that ran."
     )
-    facts = facts_line([record for method_records in records.values() for record in method_records])
-    return Block(ReportTable(name, title, tuple(columns), tuple(rows), note), facts)
+    return table_block(name, title, columns, rows, note, _records(lines))
 
 
-def _tested(test: Paired, p: float, line: Line, base: str, count: int) -> list[Entry]:
-    if line.record is None:
-        return ["–", "–", "–"]
-    return [*_outcome(test, p, line.name, base), detectable(test.difference, count)]
+def _records(lines: Lines) -> list[Record | None]:
+    return [line.record for by_condition in lines.values() for line in by_condition]
 
 
-def _outcome(test: Paired, p: float, first: str, second: str) -> list[Entry]:
-    """Return difference and p; or who lost by diverging."""
+def outcome(test: Paired, p: float, first: str, second: str) -> list[Entry]:
+    """Return difference and p; or the side that diverged."""
     return [test.losses(first, second), "–"] if test.decided else [test.difference, p_text(p)]
 
 

@@ -8,6 +8,7 @@ length: what FO gains beyond it is due to the shape of its steps, not to their s
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import nan
 from typing import Any, ClassVar
 
@@ -115,41 +116,9 @@ def is_timing(cell: Cell) -> bool:
 def train_group(
     cells: Sequence[Cell], scale: Scale, fleet: Fleet, device: str, on_round: OnRound
 ) -> list[Record]:
-    """Return the records of cells that train in one stack."""
-    if len(cells) > 1:
-        return train_cells(cells, scale, fleet, device, on_round)
-    return [train_cell(cells[0], scale, fleet, device, on_round)]
-
-
-def train_cell(cell: Cell, scale: Scale, fleet: Fleet, device: str, on_round: OnRound) -> Record:
-    """Return the record of a cell whose settings are known."""
-    if cell.work == "federated":
-        return train_cells([cell], scale, fleet, device, on_round)[0]
-    facts: dict[str, Any] = {"fleet": _facts(fleet)}
-    if cell.work == "latency":
-        latency_rows = latencies(len(fleet.features), fleet.window, scale.latency_windows)
-        nothing = columns_of([], ROUNDS), columns_of([], VEHICLES)
-        made = provenance(torch.device("cpu"))
-        return Record(
-            cell, facts | {"latency": latency_rows, "device": "cpu", MADE_WITH: made}, *nothing
-        )
-    federation = _federation(cell, scale, fleet, device)
-    facts |= _device_facts(federation)
-    if cell.work == "turns":
-        rounds = timed_rounds(scale.timing_rounds)
-        probe = dict(scale.probe)
-        turns = measured(fleet, cell.participation, rounds, probe, on_round)
-        return Record(
-            cell, facts | {"turns": turns}, columns_of([], ROUNDS), columns_of([], VEHICLES)
-        )
-    rows = (_alone if cell.work == "local" else _pooled)(federation, on_round)
-    return Record(cell, facts, columns_of(rows, ROUNDS), columns_of([], VEHICLES), {})
-
-
-def train_cells(
-    cells: Sequence[Cell], scale: Scale, fleet: Fleet, device: str, on_round: OnRound
-) -> list[Record]:
-    """Return the records of federated cells on one fleet; several of them train side by side."""
+    """Return the records of cells that train in one stack; only federated ones share one."""
+    if cells[0].work != "federated":
+        return [_unfederated(cell, scale, fleet, device, on_round) for cell in cells]
     methods = [cell.choice(scale).method for cell in cells]
     federations = [_federation(cell, scale, fleet, device) for cell in cells]
     seen: list[dict[int, Tensor]] = [{} for _ in cells]
@@ -161,11 +130,8 @@ def train_cells(
         if place == 0:
             on_round(state.round, federations[0].training.rounds)
 
-    def follow_one(state: State, record: RoundRecord) -> None:
-        follow(0, state, record)
-
     if len(cells) == 1:
-        trained = [federations[0].train(methods[0], on_round=follow_one)]
+        trained = [federations[0].train(methods[0], on_round=partial(follow, 0))]
     else:
         pairs = list(zip(federations, methods, strict=True))
         trained = train_side_by_side(pairs, on_round=follow)
@@ -177,6 +143,27 @@ def train_cells(
             facts["step_scale"] = step_scale(federations[place], methods[place], seen[place])
         records.append(_record(cell, scale, methods[place], facts, trained[place].history))
     return records
+
+
+def _unfederated(cell: Cell, scale: Scale, fleet: Fleet, device: str, on_round: OnRound) -> Record:
+    """Return the record of a baseline without federation, or of times."""
+    facts: dict[str, Any] = {"fleet": _facts(fleet)}
+    rows: HistoryRows = []
+    if cell.work == "latency":
+        facts["latency"] = latencies(len(fleet.features), fleet.window, scale.latency_windows)
+        facts |= {"device": "cpu", MADE_WITH: provenance(torch.device("cpu"))}
+    else:
+        federation = _federation(cell, scale, fleet, device)
+        facts |= _device_facts(federation)
+    if cell.work == "turns":
+        rounds = timed_rounds(scale.timing_rounds)
+        probe = dict(scale.probe)
+        facts["turns"] = measured(fleet, cell.participation, rounds, probe, on_round)
+    elif cell.work == "local":
+        rows = _alone(federation, on_round)
+    elif cell.work == "pooled":
+        rows = _pooled(federation, on_round)
+    return Record(cell, facts, columns_of(rows, ROUNDS), columns_of([], VEHICLES))
 
 
 def _federation(cell: Cell, scale: Scale, fleet: Fleet, device: str) -> Federation:

@@ -13,14 +13,14 @@ import numpy as np
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import ReportTable, TableColumn, cell_text
+from fedwatt.report.table import TableColumn, cell_text
 from reproduction.cell import METHODS, OURS, Cell
 from reproduction.conditions import BASE, conditions_of
 from reproduction.figures import sweep
 from reproduction.main_results import how_tuned, own_trials, tuned
 from reproduction.record import Record
-from reproduction.study import Block, Findings, Picture, Setting, Study, View
-from reproduction.tables import MISSING, facts_line, matrix
+from reproduction.study import Findings, Picture, Setting, Study, View
+from reproduction.tables import MISSING, line, matrix, table_block
 from reproduction.tuning import CONTAINS, RATE, rate_grid, score, search
 
 
@@ -80,18 +80,15 @@ def show_search(view: View) -> Findings:
             for method_name, contained_names in CONTAINS.items()
         )
         blocks.append(
-            Block(
-                ReportTable(
-                    f"search-{dataset}",
-                    f"Validation RMSE against trials on {dataset}",
-                    (*columns, TableColumn("chosen")),
-                    tuple(rows),
-                    "Mean over the seeds of the search. The first trial is the paper's settings. A "
-                    "method that is another one at certain settings has its trials as well: "
-                    f"{contained}. In all: "
-                    f"{own_trials(view.setting.scale, dataset)}.",
-                ),
-                facts_line([r for m in methods for r in trials_of(view, dataset, m)]),
+            table_block(
+                f"search-{dataset}",
+                f"Validation RMSE against trials on {dataset}",
+                (*columns, TableColumn("chosen")),
+                rows,
+                "Mean over the seeds of the search. The first trial is the paper's settings. A "
+                "method that is another one at certain settings has its trials as well: "
+                f"{contained}. In all: {own_trials(view.setting.scale, dataset)}.",
+                [r for m in methods for r in trials_of(view, dataset, m)],
             )
         )
         pictures.append(
@@ -171,44 +168,42 @@ def show_rates(view: View) -> Findings:
     pictures = []
     ends = list[str]()
     for name, (title, base) in rate_conditions(view.setting).items():
-        records: dict[str, dict[float, Record | None]] = {
-            method: {
-                learning_rate: view.get(c)
-                for learning_rate, c in tried(view.setting, base, method).items()
-            }
-            for method in OURS
-        }
-        rates = [r for r in next(iter(records.values())) if any(o[r] for o in records.values())]
+        trials = {method: tried(view.setting, base, method) for method in OURS}
+        records = {m: {r: view.get(c) for r, c in cells.items()} for m, cells in trials.items()}
+        rates = [r for r in records["fedavg"] if any(by_rate[r] for by_rate in records.values())]
         if not rates:
             continue
-        shown_records = {
-            m: [by_rate[learning_rate] for learning_rate in rates] for m, by_rate in records.items()
+        lines = {
+            method: [line(method, by_rate[rate], "validation_rmse") for rate in rates]
+            for method, by_rate in records.items()
         }
-        values = {
-            m: [r.final("validation_rmse") if r else {} for r in by_rate]
-            for m, by_rate in shown_records.items()
-        }
+        values = {method: [line.values for line in row] for method, row in lines.items()}
         for method, by_rate in values.items():
             end = at_end(dict(zip(rates, by_rate, strict=True)), view.setting.scale.beyond)
             ends += [f"{name_of(method)}, {title}: {end}"] if end else []
-        headline = f"Validation RMSE by rate. {title}"
-        note = "Trips and seeds of tuning, which no other table has."
-        columns = [f"η₀ = {learning_rate:g}" for learning_rate in rates]
-        blocks.append(
-            matrix(f"rates-{name}", headline, columns, shown_records, values, unit="Wh", note=note)
+        block = matrix(
+            f"rates-{name}",
+            f"Validation RMSE by learning rate. {title}",
+            [f"η₀ = {rate:g}" for rate in rates],
+            lines,
+            unit="Wh",
+            note="Trips and seeds of tuning, which no other table has.",
         )
-        ticks = [f"{learning_rate:g}" for learning_rate in rates]
+        blocks.append(block)
+        ticks = [f"{rate:g}" for rate in rates]
         pictures.append(
             Picture(
-                f"rates-{name}",
-                headline,
+                block.table.name,
+                block.table.title,
                 sweep(ticks, values, "Validation RMSE, Wh per window", "learning rate η₀"),
                 "Trips and seeds of tuning. Each method is compared at the lowest point of its "
-                "own line, rates beyond the range left out.",
-                facts_line([record for by_rate in shown_records.values() for record in by_rate]),
+                "own line, learning rates beyond the range left out.",
+                block.facts,
             )
         )
-    return Findings(tuple(blocks), tuple(pictures), _remarks(ends))
+    note = "Where the best rate is an end of those chosen from, a better one may lie beyond: "
+    remarks = (f"{note}{'; '.join(ends)}.",) if ends else ()
+    return Findings(tuple(blocks), tuple(pictures), remarks)
 
 
 def at_end(errors: Errors, beyond: Sequence[float]) -> str:
@@ -237,13 +232,6 @@ def at_end(errors: Errors, beyond: Sequence[float]) -> str:
         if learning_rate in beyond and learning_rate > best
     ]
     return "the highest" + (f" ({', '.join(past)})" if past else "")
-
-
-def _remarks(ends: Sequence[str]) -> tuple[str, ...]:
-    if not ends:
-        return ()
-    note = "Where the best rate is an end of those chosen from, a better one may lie beyond: "
-    return (note + "; ".join(ends) + ".",)
 
 
 RATES = Study(

@@ -184,6 +184,21 @@ def test_no_page_has_the_habits_that_the_vocabulary_replaces(name: str) -> None:
     assert not found
 
 
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
+def test_a_page_begins_with_its_readers(page: Path) -> None:
+    begin = page.read_text(encoding="utf-8").splitlines()[:12]
+    assert any(line.startswith("For ") for line in begin)
+
+
+def test_the_documentation_is_short() -> None:
+    words = {page.name: len(page.read_text(encoding="utf-8").split()) for page in DOCS}
+    assert sum(words.values()) <= 40_000
+    assert sum(words[name] for name in ("commands.md", "configuration.md", "python.md")) <= 16_000
+
+
 def test_the_habits_are_found() -> None:
     assert HABITS.search("The kept model, with hills of its own.")
     assert not HABITS.search("The final model, with its elevation map.")

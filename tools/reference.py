@@ -56,8 +56,9 @@ PYTHON = {
 }
 PYTHON_HEAD = """# Python
 
-The public names of fedwatt, from their docstrings. Shapes are in brackets: P vehicles, D weights, \
-W windows. Everything raises `fedwatt.errors.FedwattError` for what the caller can put right.
+For everyone who calls fedwatt from Python: its public names, from their docstrings. Shapes are in \
+brackets: P vehicles, D weights, W windows. Everything raises `fedwatt.errors.FedwattError` for \
+what the caller can put right.
 """
 COMMANDS_HEAD = """# Commands
 

@@ -2,7 +2,7 @@
 
 A stack of thirty models does not fit into the cache, so every pass over it would wait for memory.
 The stack is cut into blocks of a few vehicles, and a block takes all its steps before the next one
-starts. Each core works on blocks of its own, so that no step waits for another core. Where model,
+starts. Each core works on separate blocks, so that no step waits for another core. Where model,
 rules and loss allow it, a vehicle's whole round is one call of C (`kernels.whole_round`).
 """
 

@@ -1,17 +1,22 @@
 """Local steps on a GPU, recorded once and replayed: no Python and no waiting between steps.
 
-A step of small models is some twenty short kernels, and telling a GPU of each takes longer than
-running it. A CUDA graph tells it of all of them at once, but repeats the same work on the same
-memory. So a stack's weights, plans and batches lie in buffers that stay where they are and are
-filled anew in each round, and the number of the step is itself a number on the GPU.
+A step of small models is some twenty short kernels, and launching each takes longer than running
+it. A CUDA graph launches all of them at once, but repeats the same work on the same memory. So a
+stack's weights, plans and batches lie in buffers that stay where they are and are filled in each
+round, and the number of the step is itself a number on the GPU.
 
 One graph is recorded for each number of vehicles still at work. The first step of a kind is taken
 plainly, which lets libraries and compilers prepare, and recorded when it comes again.
 
-How a product is rounded depends on how many are taken at once, so a vehicle's numbers depend on who
-else is in its stack. Where a job is to be deterministic, its stack is cut into slabs of `SLAB` rows
-that take all their steps in turn, all rows to the end: every operation then has the same shape,
-whoever is in the stack, and rows do not mix. Rows that have done their steps stay at a rate of 0.
+Products round differently by how many are taken at once, so a vehicle's numbers depend on the other
+vehicles in its stack. Where a job is to be deterministic, its stack is cut into slabs of `SLAB`
+rows that take all their steps in turn, all rows to the end: every operation then has the same
+shape, whatever the stack, and rows do not mix. Rows that have done their steps have a learning rate
+of 0.
+
+Last measured on 16 November 2026, on an NVIDIA H200 with torch 2.11.0 and CUDA 13.0
+(results/performance_gpu.json). Changed since, without a new measurement: NaN in TF32 products, the
+precision of a rule's numbers in a stack, and names.
 """
 
 import warnings

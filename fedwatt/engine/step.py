@@ -1,7 +1,7 @@
 """One step of a stack of vehicles, as the fast engines share it.
 
 Vehicles are sorted by their number of steps, so those still at work are always the first rows of
-the stack: a finished vehicle drops out, and nobody does work that is not its own.
+the stack: a finished vehicle drops out and costs no more work.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -76,7 +76,7 @@ def move(
 ) -> None:
     """Write w_{h+1} = w_h - η u_h over w_{h-1}, or over w_h where no rule needs w_{h-1}.
 
-    `rate` is η or [A, 1].
+    `learning_rate` is η or [A, 1].
     """
     before = None if first else previous
     step = direction(rules, plans, gradient, weights, before, anchor)

@@ -145,7 +145,7 @@ LEVEL = 0.9
 OWN_TRIPS = (0, 1, 3, 10, 30)
 """Numbers of own trips for which quantiles are kept; between them they are interpolated."""
 SHRINKAGE = 5.0
-INDEPENDENT_TRIPS = 8
+INDEPENDENT_TRIPS = 5
 """Most trips of a vehicle that count as independent: they share its faults, heater and driver."""
 BINS = 240
 SMALLEST = 0.01

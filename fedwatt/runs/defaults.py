@@ -70,7 +70,7 @@ class RunRecipe:
 BUILT_IN: Final = RunRecipe(
     sections={
         "data": {"features": WITH_ELEVATION},
-        "personalisation": {"enabled": True, "rates": [0.01, 0.03]},
+        "personalisation": {"enabled": True, "rates": [0.03]},
         "training": {"rounds": 30},
     }
 )

@@ -208,52 +208,37 @@ def consume(
 
 def record(path: Path, motion: Motion, truth: Truth, rng: Generator) -> dict[str, FloatArray]:
     """Return the channels of all trips in a row, each float64 [seconds]."""
-    return {
-        **_driving_channels(motion, truth, rng),
-        **_road_channels(path, motion, rng),
-        **_position_channels(path, motion, rng),
-        **_pack_channels(motion, truth, rng),
-    }
-
-
-def _driving_channels(motion: Motion, truth: Truth, rng: Generator) -> dict[str, FloatArray]:
+    seconds = len(motion.trip)
     calibration = 1 + 0.01 * rng.normal()
-    speed_mps = motion.speed_mps * (calibration + 0.003 * rng.normal(size=len(motion.speed_mps)))
+    speed_mps = motion.speed_mps * (calibration + 0.003 * rng.normal(size=seconds))
     # A thermometer behind the bumper reads a little high.
     bias_c = rng.uniform(-0.5, 1.5)
-    return {
+    elevation_m = path.at(path.elevation_m, motion.distance_m)
+    elevation_m = elevation_m + wander(motion.trip, motion.second, 0.5, 60, rng)
+    grade = path.at(np.gradient(path.elevation_m, STEP_M), motion.distance_m)
+    on = np.minimum((motion.distance_m / STEP_M).astype(np.int64), len(path.limit_mps) - 1)
+    channels = {
         "speed_mps": rounded(speed_mps, 0.1),
         "ambient_c": rounded(truth.ambient_c + bias_c, 0.5),
         "ac_w": rounded(truth.ac_w, 50.0),
         "heater_w": rounded(truth.heater_w, 50.0),
-    }
-
-
-def _road_channels(path: Path, motion: Motion, rng: Generator) -> dict[str, FloatArray]:
-    """Return the map channels of the road under the vehicle."""
-    seconds = len(motion.trip)
-    elevation_m = path.at(path.elevation_m, motion.distance_m)
-    grade = path.at(np.gradient(path.elevation_m, STEP_M), motion.distance_m)
-    on = np.minimum((motion.distance_m / STEP_M).astype(np.int64), len(path.limit_mps) - 1)
-    return {
-        "elevation_m": rounded(elevation_m + wander(motion.trip, motion.second, 0.5, 60, rng), 0.1),
+        "elevation_m": rounded(elevation_m, 0.1),
         "grade": rounded(grade + 0.002 * rng.normal(size=seconds), 0.0005),
         "speed_limit_mps": path.limit_mps[on],
         "intersection": _near(motion.distance_m, path.pass_point[path.intersection]),
         "bus_stop": _near(motion.distance_m, path.pass_point[path.bus_stop]),
         "focus_point": _near(motion.distance_m, path.pass_point[path.stop_kind > 0]),
     }
-
-
-def _position_channels(path: Path, motion: Motion, rng: Generator) -> dict[str, FloatArray]:
     east_m, north_m = (
         path.at(true_m, motion.distance_m)
         + wander(motion.trip, motion.second, 2.5, 30, rng)
-        + 0.3 * rng.normal(size=len(motion.trip))
+        + 0.3 * rng.normal(size=seconds)
         for true_m in (path.x_m, path.y_m)
     )
-    places = zip(("latitude_deg", "longitude_deg"), degrees(east_m, north_m), strict=True)
-    return {name: rounded(values, 1e-6) for name, values in places}
+    latitude_deg, longitude_deg = degrees(east_m, north_m)
+    channels["latitude_deg"] = rounded(latitude_deg, 1e-6)
+    channels["longitude_deg"] = rounded(longitude_deg, 1e-6)
+    return channels | _pack_channels(motion, truth, rng)
 
 
 def _pack_channels(motion: Motion, truth: Truth, rng: Generator) -> dict[str, FloatArray]:

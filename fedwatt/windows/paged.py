@@ -1,13 +1,13 @@
-"""Keeps the windows of a fleet on disk when they do not fit in memory.
+"""Keep the windows of a fleet on disk when they do not fit in memory.
 
 Ten thousand vehicles with forty trips are 10 GB. While such a fleet is built, one vehicle at a
-time, its arrays go to temporary files, one for each kind, vehicle after vehicle. The files are then
-mapped into memory: a vehicle's arrays are views of them, and only what is read is ever fetched.
-`release` hands the pages that were read back to the system, so that a process holds the data of the
-vehicles at work, not of all that ever were.
+time, its arrays are appended to temporary files, one file per kind of array. The files are then
+mapped into memory: a vehicle's arrays are views of them, and only pages that are read are loaded.
+`release` gives these pages back to the system, so that a process holds only the data of the
+vehicles that are training.
 
-The files have no name: they are gone with the process, however it ends. They are in the folder that
-the environment variable TMPDIR names, or else in the system's own for temporary files.
+The files have no name and vanish with the process, however it ends. They are in the folder of the
+environment variable TMPDIR, or else in the system's folder for temporary files.
 """
 
 import mmap
@@ -39,7 +39,7 @@ KINDS: Mapping[str, type] = {
 
 @dataclass(frozen=True, eq=False)
 class Mapped:
-    """The windows of all vehicles, one after the other, in files mapped into memory."""
+    """The concatenated windows of all vehicles, in files mapped into memory."""
 
     series: NDArray[np.float32]
     """[seconds of all vehicles, features]."""
@@ -54,9 +54,7 @@ class Mapped:
     files: tuple[mmap.mmap, ...]
 
     def holds(self, clients: Sequence["Client"]) -> bool:
-        """Return whether these vehicles' windows are those in the files, not some put in their
-        place.
-        """
+        """Return whether the arrays of these vehicles are the views of the files."""
         return len(clients) == len(self.clients) and all(
             client.series is mapped.series
             and client.ends is mapped.ends
@@ -65,7 +63,7 @@ class Mapped:
         )
 
     def release(self) -> None:
-        """Give back the memory of what was read; it is fetched again when it is needed."""
+        """Give the memory of pages that were read back; they are loaded again when needed."""
         for file in self.files:
             file.madvise(mmap.MADV_DONTNEED)
 
@@ -97,7 +95,7 @@ def gather_clients(clients: Iterable["Client"]) -> tuple[tuple["Client", ...], M
 
 
 class _GrowingFiles:
-    """Files that grow by one vehicle after the other."""
+    """Files to which vehicles are appended."""
 
     def __init__(self, open_files: ExitStack) -> None:
         with _writing():

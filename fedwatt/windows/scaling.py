@@ -100,7 +100,9 @@ def pooled(prior: Scaler, vehicle: Scaler, seconds: int) -> Scaler:
 
 
 def zscore(rows: FloatArray) -> Scaler:
-    """Mean and standard deviation of `rows` [seconds, features]; a constant keeps scale 1.
+    """Return the scaler by mean and standard deviation of `rows` [seconds, features].
+
+    A constant feature keeps scale 1.
 
     >>> scaler = zscore(np.array([[1.0, 7.0], [3.0, 7.0]]))
     >>> scaler.center, scaler.scale
@@ -112,7 +114,7 @@ def zscore(rows: FloatArray) -> Scaler:
 
 
 def robust(rows: FloatArray) -> Scaler:
-    """Median and interquartile range (in standard deviations) of `rows` [seconds, features].
+    """Return the scaler by median and interquartile range of `rows` [seconds, features].
 
     A feature that mostly stays at one value, such as a heater that is seldom on, has no
     interquartile range but large rare values: it is scaled by its standard deviation instead.
@@ -123,7 +125,7 @@ def robust(rows: FloatArray) -> Scaler:
 
 
 def about_zero(rows: FloatArray, typical: FloatArray) -> Scaler:
-    """0 stays 0, and 1 is the mean size of what is not 0, in `rows` [seconds, features].
+    """Return the scaler that keeps 0 and divides by the mean size of nonzero `rows`.
 
     For climb, where 0 is a level road and also ground that nobody knows. A mean or a deviation over
     all seconds would depend on how many are unknown: a vehicle whose receiver works in one trip of
@@ -155,7 +157,7 @@ NO_VARIANCE = 1e-10
 
 
 def principal_mix(rows: FloatArray, components: int) -> FloatArray:
-    """Map from scaled features to components of unit variance, [features, components].
+    """Return the map from scaled features to components of unit variance, [features, components].
 
     `rows` [seconds, features] are scaled training rows. Components come in falling order of
     variance; the largest weight of each is positive.
@@ -177,7 +179,7 @@ def principal_mix(rows: FloatArray, components: int) -> FloatArray:
 
 
 def selection_mix(window_means: FloatArray, labels: FloatArray, keep: int) -> FloatArray:
-    """Map that silences all but `keep` features, diagonal [features, features].
+    """Return the map that silences all but `keep` features, diagonal [features, features].
 
     A ridge regression of window energy [windows] on the windows' mean features [windows, features]
     ranks features by what a standard deviation of each moves.

@@ -1,14 +1,14 @@
-"""Motion that is recorded ahead of the power it takes, delayed by a vehicle's own time offset.
+"""Estimate the time offset between motion and power of a vehicle, and delay its motion by it.
 
 Speed and position reach a recording by other ways than voltage and current do, and a second's
-energy belongs to the way that ends with it. In VED motion is about a second ahead of power. Whoever
-makes features of a trip delays it first.
+energy belongs to the distance that ends with it. In VED motion is about a second ahead of power.
+Trips are delayed before features are computed.
 
-A vehicle's time offset is found from its own training trips. For every candidate a simple power
-model, a ridge on physics features, is fitted to energies of a few seconds of the delayed trips;
-the time offset that leaves least is the vehicle's, to a fraction of a second by a parabola through
-the least and its neighbours. It is 0 where that explains hardly more. Hills are not known yet; they
-are learned on aligned motion, and change too slowly to matter here.
+A vehicle's time offset is estimated from its own training trips. For every candidate a simple power
+model, a ridge on physics features, is fitted to energies of a few seconds of the delayed trips; the
+estimate is the offset with the smallest residual variance, refined by a parabola through it and its
+neighbours. It is 0 unless the variance falls clearly. Elevation plays no part: it is learned on
+aligned motion later, and changes too slowly to matter here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,18 +23,18 @@ from fedwatt.windows.features import CLIMB, physics_features, trip_features
 from fedwatt.windows.scaling import ridge
 
 MOTION = ("speed_mps", "grade", "elevation_m", *CLIMB, *POSITION)
-"""Channels that say how the vehicle moves, and where."""
+"""Channels of the vehicle's motion and position."""
 LONGEST_S = 4.0
-"""No time offset is longer; a stream remembers as much."""
+"""Largest time offset; a stream keeps as many seconds."""
 STEP_S = 0.5
 SEGMENT_S = 5
 CLEAR_GAIN = 0.98
-"""What a time offset must leave of the variance that is left without one."""
+"""A time offset counts only if it lowers the residual variance at least to this share."""
 RESOLUTION_S = 0.25
 
 
 def delayed_by(values: FloatArray, lag_s: float) -> FloatArray:
-    """Values [seconds] as they were `lag_s` earlier, on straight lines; the first one is held.
+    """Return values [seconds] delayed by `lag_s`, interpolated; the first value is held.
 
     >>> delayed_by(np.array([0.0, 2.0, 6.0, 6.0]), 1.5)
     array([0., 0., 1., 4.])
@@ -89,7 +89,7 @@ def vehicle_lag_s(vehicle: Vehicle, split_of: Mapping[str, str]) -> float:
 
 
 def _left(trips: Iterable[Trip], names: tuple[str, ...], vehicle: str, lag_s: float) -> float:
-    """Variance of segments' energy that the power model leaves at this time offset, Wh²."""
+    """Return the residual variance of segments' energy at this time offset, Wh²."""
     features = []
     energy_wh = []
     for trip in trips:

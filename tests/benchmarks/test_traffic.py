@@ -32,7 +32,7 @@ def test_the_time_of_a_round_is_that_of_its_links_and_computers() -> None:
     # 2 MB down at 1 MB/s, 50 steps at 10 a second, 1 MB up at 0.5 MB/s, two latencies.
     found = simulate(ALIKE, Load(2_000_000, 1_000_000, 0.01), Availability(), rounds=3)
     assert found.seconds == pytest.approx([2 + 5 + 2 + 0.5] * 3, abs=1e-12)
-    assert found.asked.tolist() == found.replied.tolist() == [10] * 3
+    assert found.called.tolist() == found.replied.tolist() == [10] * 3
     assert found.down_bytes.tolist() == [2e7] * 3
     assert found.up_bytes.tolist() == [1e7] * 3
     assert found.server_s == pytest.approx([0.1] * 3, abs=1e-15)
@@ -85,7 +85,7 @@ def test_a_fleet_stays_as_large_as_it_was() -> None:
     )
     # Binomial: the standard deviation of the share is 0.0009.
     assert np.abs(found.available / 200_000 - 0.2).max() < 0.005
-    assert found.lost.sum() / found.asked.sum() == pytest.approx(0.05, abs=0.01)
+    assert found.lost.sum() / found.called.sum() == pytest.approx(0.05, abs=0.01)
 
 
 def test_methods_that_send_as_much_share_their_rounds() -> None:

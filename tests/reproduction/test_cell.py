@@ -51,7 +51,7 @@ def test_a_default_that_is_written_out_is_the_same_cell() -> None:
         replace(plain, noisy=0.3),
     ):
         assert key_of(other, scale) != key_of(plain, scale)
-    assert key_of(plain, SCALES["small"]) != key_of(plain, scale)
+    assert key_of(plain, SCALES["smoke"]) != key_of(plain, scale)
 
 
 def test_tuning_gives_every_method_as_many_trials_at_the_same_rates() -> None:

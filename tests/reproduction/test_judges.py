@@ -28,6 +28,7 @@ from reproduction.markdown import write_markdown
 from reproduction.paired import Paired, higher_ones, lower_ones
 from reproduction.record import MADE_WITH
 from reproduction.study import LabView
+from reproduction.tables import left_of
 from reproduction.tuning import settled
 from reproduction.tuning_results import fully_searched
 from tests.reproduction.records import SCALE, VED, lab_of, made, verdict
@@ -113,7 +114,7 @@ def test_fractional_steps_need_the_control_of_their_length(tmp_path) -> None:
     ran = [*main_cells(VED)]
     lab = lab_of(tmp_path, ran, step_scale={"length": 0.2, "coordinate": 0.2})
     found = verdict(lab, "C2")
-    assert found.outcome == NOT_TESTABLE and "study 'controls'" in found.sentences[0]
+    assert found.outcome == NOT_TESTABLE and "FedAvg (matched rate)" in found.sentences[0]
     matched = settled(cells["FedAvg at FO's mean step"], [lab.get(cells["FO-FedAvg"])])
     assert dict(matched.settings) == {"learning_rate": 0.01}
     lab._known[key_of(matched, SCALE)] = made(matched)
@@ -228,15 +229,16 @@ def test_drift_of_a_single_participant_has_no_dispersion_to_lower(tmp_path) -> N
     assert "At C = 0.1 one vehicle takes part, and D_cv does not exist." in text
 
 
-def test_cells_that_a_verdict_lacks_are_named(tmp_path) -> None:
+def test_a_claim_without_all_its_cells_is_not_testable(tmp_path) -> None:
     regimes = stress_cells_of(VED, "ved")
     first = next(iter(regimes))
     gate = verdict(lab_of(tmp_path / "gate", list(regimes[first].values())), "C5")
-    lacking = "; ".join(name for name in regimes if name != first)
-    assert gate.sentences[-1] == f"Not run: {lacking}."
+    assert gate.outcome == NOT_TESTABLE
+    assert gate.sentences == (
+        "Cells that it needs have not run, FO-RI-FedAvg (beta_kappa = 0.5) first of all.",
+    )
     few = [tuned(SCALE, "ved", m) for m in METHODS if m not in ("moon", "fedel")]
-    lab = lab_of(tmp_path / "few", few)
-    assert verdict(lab, "C6").sentences[-1] == "Not run: MOON, FedEL."
+    assert verdict(lab_of(tmp_path / "few", few), "C6").outcome == NOT_TESTABLE
 
 
 def test_a_method_that_tuning_made_another_one_is_called_that(tmp_path) -> None:
@@ -246,11 +248,7 @@ def test_a_method_that_tuning_made_another_one_is_called_that(tmp_path) -> None:
         if record.cell.method == "fedavg" and record.cell.purpose == "trial":
             lab._known[key] = made(record.cell, 30.0)
     lab._settings.clear()
-    concrete = lab.settled(cell)
-    lab._known[key_of(concrete, SCALE)] = made(concrete)
-    base = lab.settled(tuned(SCALE, "ved", "fedavg"))
-    lab._known[key_of(base, SCALE)] = made(base)
-    assert "FO-RI-FedAvg: tuned, it is FedAvg." in verdict(lab, "C6").sentences
+    assert left_of(made(lab.settled(cell))) == "tuned, it is FedAvg"
 
 
 def test_budgets_of_tuning_are_told_as_they_were() -> None:

@@ -109,11 +109,11 @@ def test_a_training_is_known_again_in_its_compact_record(lab, tmp_path) -> None:
 def test_a_folder_of_records_that_took_another_scale_meanwhile_is_refused(lab, tmp_path) -> None:
     records = tmp_path / "records"
     key = min(lab._known)
-    small = Lab(SCALES["small"], tmp_path / "small", records=records)
-    small._known[key] = lab._known[key]
+    other = Lab(SCALES["paper"], tmp_path / "paper", records=records)
+    other._known[key] = lab._known[key]
     holding(lab, tmp_path / "a", key, records).save()
     with pytest.raises(RunError, match="of the scale 'smoke'"):
-        small.save()
+        other.save()
     assert list(read_records(records)) == [key]
 
 

@@ -23,7 +23,7 @@ from reproduction.paper import Printed, names, printed
 from reproduction.progress import STEP_S, cell_hours, progress
 from reproduction.record import VEHICLES, Record, columns_of
 from reproduction.study import LabView, setting_for, setting_of
-from reproduction.tables import Line, comparison
+from reproduction.tables import comparison, line
 from tests.reproduction.records import SCALE, VED, lab_of, made, turns_of
 from tests.reproduction.small import TINY
 
@@ -78,8 +78,8 @@ def test_progress_counts_cells_and_hours_of_what_is_missing(tmp_path) -> None:
 
 def test_diverged_seeds_are_named_in_tables() -> None:
     cell = plain("ved", "fedavg")
-    lines = [Line("A", "", made(cell)), Line("B", "", made(cell, 40.0, {2: 200}))]
-    row = comparison("t", "T", lines, "test_rmse").table.rows[1]
+    lines = [line("A", made(cell)), line("B", made(cell, 40.0, {2: 200}))]
+    row = comparison("t", "T", lines).table.rows[1]
     assert "seed 2 diverged by round 200" in str(row[1])
     assert row[2:4] == ("B diverged in seed 2", "–")
 

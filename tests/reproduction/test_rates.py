@@ -21,7 +21,7 @@ def test_trials_stand_at_their_rates(tmp_path) -> None:
     (block,) = found.blocks
     (picture,) = found.pictures
     (remark,) = found.remarks
-    assert block.table.title == f"Validation RMSE by rate. {title}"
+    assert block.table.title == f"Validation RMSE by learning rate. {title}"
     assert [round(entry.mean, 2) for entry in block.table.rows[0][1:]] == [40.0] + [60.0] * 3
     assert set(block.table.rows[1][1:]) == {"not run"}
     assert picture.name == "rates-stride-ved"

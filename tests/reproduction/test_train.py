@@ -14,7 +14,7 @@ from fedwatt.windows import DataSettings
 from reproduction.cell import Cell
 from reproduction.lab import Lab, grouped
 from reproduction.record import ROUNDS, VEHICLES, Record, columns_of
-from reproduction.train import pooled_client, step_scale, train_cells
+from reproduction.train import pooled_client, step_scale, train_group
 from reproduction.tuning import score
 from tests.reproduction.small import TINY, Counting, cells_of_a_run
 
@@ -80,7 +80,7 @@ def test_a_seed_that_diverges_between_two_evaluations_is_told(small_fleet, purpo
     cell = replace(cell, purpose=purpose, rounds=rounds, seeds=(well, ill))
     fleet = replace(small_fleet, clients=(*sound, wild))
     scale = replace(TINY, evaluate_every=rounds)
-    (record,) = train_cells([cell], scale, fleet, "cpu", lambda done, rounds: None)
+    (record,) = train_group([cell], scale, fleet, "cpu", lambda done, rounds: None)
     assert record.diverged == {ill: drawn[ill][0] + 1}
     assert set(record.final("validation_rmse")) == {well}
     assert score(record) == inf
@@ -110,7 +110,7 @@ def test_cells_in_one_stack_reach_what_each_reaches_alone(lab) -> None:
         [replace(fo, purpose="time")],
     ]
     fleet = lab.fleet(fo)
-    both = train_cells([fo, slow], TINY, fleet, "cpu", lambda done, rounds: None)
+    both = train_group([fo, slow], TINY, fleet, "cpu", lambda done, rounds: None)
     alone = lab.get(fo)
     assert both[0].rounds["test_rmse"] == pytest.approx(alone.rounds["test_rmse"], rel=1e-4)
     assert both[1].final("test_rmse") != both[0].final("test_rmse")

@@ -10,14 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final
 
-from cryptography import x509
-
 from fedwatt.deploy.operate.standing import STATES, Round, Standing
+from fedwatt.deploy.plan.certificates import read_certificate
 from fedwatt.deploy.server.events import FILE, TROUBLES
 from fedwatt.deploy.server.run_state import FILE as STATE_FILE
 from fedwatt.deploy.server.run_state import RunState
@@ -38,6 +37,7 @@ SHARE: Final = 20
 MOST_VEHICLES: Final = 200
 """Vehicles in one answer; those in trouble come first."""
 MOST_ROUNDS: Final = 300
+MEMBERS: Final = "members.jsonl"
 MOST_EVENTS: Final = 50
 """Events of a vehicle in one answer."""
 MOST_LINES: Final = 50
@@ -75,33 +75,28 @@ class Tail:
         return content[: content.rfind(b"\n") + 1]
 
 
-@dataclass
 class RunFacts:
     """The numbers of a run folder, read from where the last look ended; it need not exist yet."""
 
-    folder: Path
-    events: Tail = field(init=False)
-    progress: Tail = field(init=False)
-    roster: Tail = field(init=False)
-    members: set[str] = field(default_factory=set)
-    """Vehicles that have enrolled."""
-    standings: dict[str, Standing] = field(default_factory=dict)
-    rounds: dict[str, dict[int, Table]] = field(default_factory=dict)
-    """The line of progress.jsonl for each method and round."""
-    starts: dict[str, Table] = field(default_factory=dict)
-    """The line that says how many rounds a method has."""
-    ended: set[str] = field(default_factory=set)
-    unit: str = "Wh"
-    outcomes: Counter[str] = field(default_factory=Counter)
-    """How often each event came."""
-    latest: Round = ("", 0)
-    in_round: dict[str, str] = field(default_factory=dict)
-    """Outcomes of the latest round by vehicle; a trouble outweighs an answer."""
-
-    def __post_init__(self) -> None:
-        self.events = Tail(self.folder / FILE)
-        self.progress = Tail(self.folder / PROGRESS)
-        self.roster = Tail(self.folder / "members.jsonl")
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.events = Tail(folder / FILE)
+        self.progress = Tail(folder / PROGRESS)
+        self.roster = Tail(folder / MEMBERS)
+        self.members: set[str] = set()
+        """Vehicles that have enrolled."""
+        self.standings: dict[str, Standing] = {}
+        self.rounds: dict[str, dict[int, Table]] = {}
+        """The line of progress.jsonl for each method and round."""
+        self.starts: dict[str, Table] = {}
+        """The line that says how many rounds a method has."""
+        self.ended: set[str] = set()
+        self.unit = "Wh"
+        self.outcomes = Counter[str]()
+        """How often each event came."""
+        self.latest: Round = ("", 0)
+        self.in_round: dict[str, str] = {}
+        """Outcomes of the latest round by vehicle; a trouble outweighs an answer."""
 
     def refresh(self) -> None:
         """Read the lines that were added."""
@@ -211,29 +206,24 @@ class ServerFacts:
         """Return when certificates end, in seconds since 1970, by their names."""
         store = self.flower.store
         files = {"owner": store.owner, "server": store.certificate}
-        contents = {name: path.read_bytes() for name, path in files.items() if path.exists()}
         return {
-            name: x509.load_pem_x509_certificate(content)
-            .not_valid_after_utc.astimezone(UTC)
-            .timestamp()
-            for name, content in contents.items()
+            name: read_certificate(path).not_valid_after_utc.timestamp()
+            for name, path in files.items()
+            if path.exists()
         }
 
 
-@dataclass
 class FleetView:
     """A run folder, or a folder of runs of which the newest counts, and its key store if any."""
 
-    folder: Path
-    server: ServerFacts | None = None
-    run: RunFacts = field(init=False)
-    lock: RLock = field(default_factory=RLock)
-    next_look: float = float("-inf")
-    rows: list[Table] = field(default_factory=list)
-    """A row per vehicle, those in trouble first."""
-
-    def __post_init__(self) -> None:
-        self.run = RunFacts(newest_run(self.folder))
+    def __init__(self, folder: Path, server: ServerFacts | None = None) -> None:
+        self.folder = folder
+        self.server = server
+        self.run = RunFacts(newest_run(folder))
+        self.lock = RLock()
+        self.next_look = float("-inf")
+        self.rows: list[Table] = []
+        """A row per vehicle, those in trouble first."""
 
     def refresh(self) -> None:
         """Read what has changed, at most once per second, less often in a large fleet."""
@@ -262,9 +252,13 @@ class FleetView:
         name = standing.vehicle
         server = self.server
         state, reason = standing.state()
-        online = None if server is None else server.online(name)
+        online = None
+        accepted: frozenset[str] = frozenset()
+        if server is not None:
+            online = server.online(name)
+            accepted = server.accepted
         member = name in self.run.members
-        if server is not None and server.accepted and name not in server.accepted and member:
+        if accepted and name not in accepted and member:
             state = "revoked"
             reason = "its certificate was revoked, or is not in the key store"
         elif state == "waiting" and not member:
@@ -273,7 +267,7 @@ class FleetView:
             state = "offline"
         success = standing.success
         method, latest = self.run.latest
-        current = success is not None and success["method"] == method
+        is_current = success is not None and success["method"] == method
         return {
             "vehicle": name,
             "state": state,
@@ -286,7 +280,7 @@ class FleetView:
             "success": success,
             "trouble": standing.away or standing.trouble,
             "seconds": success["seconds"] if success else None,
-            "rounds_behind": latest - success["round"] if success is not None and current else None,
+            "rounds_behind": latest - success["round"] if success and is_current else None,
         }
 
     def summary(self, state: str = "", find: str = "") -> Table:
@@ -406,10 +400,8 @@ class FleetView:
             yield f"Report: {folder / 'report.html'}"
         for row in self.rows[:MOST_LINES]:
             yield f"{row['vehicle']}: {row['state']}" + (f", {row['reason']}" * bool(row["reason"]))
-        if left := self.rows[MOST_LINES:]:
-            states = Counter(row["state"] for row in left)
-            summary = ", ".join(f"{count:,} {state}" for state, count in states.items())
-            yield f"And {counted(len(left), 'vehicle')} more: {summary}."
+        if (left := len(self.rows) - MOST_LINES) > 0:
+            yield f"And {counted(left, 'vehicle')} more: {self.states()} in all."
 
 
 def _round(line: Table) -> Table:

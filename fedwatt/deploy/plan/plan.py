@@ -55,10 +55,10 @@ class Plan:
         """Return the SHA-256 of the plan, which names it in every message."""
         return sha256(self.content).hexdigest()
 
-    def refuse_expired(self) -> None:
+    def refuse_expired(self, now: datetime | None = None) -> None:
         """Raise DataError unless the plan is valid now."""
         start, end = self.valid
-        now = datetime.now(UTC)
+        now = now or datetime.now(UTC)
         if not start <= now <= end:
             raise DataError(
                 f"the plan is valid from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, and "
@@ -162,26 +162,26 @@ def read_plan(
         raise DataError(f"the plan cannot be read ({error})") from error
     if set(plan) != FIELDS or set(table) != {"plan", "signature"}:
         raise DataError("the plan has other fields than this version of fedwatt knows")
-    return _checked(plan, content, now or datetime.now(UTC), version)
+    return _checked(plan, content, now, version)
 
 
-def _checked(plan: dict[str, Any], content: bytes, now: datetime, version: str) -> Plan:
+def _checked(plan: dict[str, Any], content: bytes, now: datetime | None, version: str) -> Plan:
     """Return the plan of verified fields; DataError where it does not hold now, here."""
     try:
         start, end = (datetime.fromisoformat(text) for text in plan["valid"])
         first, below = (str(text) for text in plan["fedwatt"])
         revoked = frozenset(int(serial, 16) for serial in plan["revoked"])
-        expired = not start <= now <= end
+        valid = start.astimezone(UTC), end.astimezone(UTC)
     except (ValueError, TypeError) as error:
         raise DataError(f"the plan cannot be read ({error})") from error
-    if expired:
-        raise DataError(f"the plan is valid from {start} to {end}, and it is {now:%Y-%m-%d %H:%M}")
     if not _numbers(first) <= _numbers(version) < _numbers(below):
         raise DataError(
             f"the plan is for fedwatt {first} to below {below}, and this is {version}: install a "
             "version in that range"
         )
-    return Plan(content, read_configuration(str(plan["configuration"])), revoked, (start, end))
+    read = Plan(content, read_configuration(str(plan["configuration"])), revoked, valid)
+    read.refuse_expired(now)
+    return read
 
 
 def read_configuration(text: str) -> RunConfig:

@@ -22,7 +22,7 @@ from fedwatt.elevation.elevation_map import (
     map_digest,
     map_to_arrays,
 )
-from fedwatt.elevation.exchange import SharedMap, learn_from_totals
+from fedwatt.elevation.exchange import learn_from_totals
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.request import MapRequest
 from fedwatt.elevation.store import Provenance, read_map_file, read_provenance, write_map_file
@@ -72,27 +72,16 @@ def elevation_of_run(
         log.info("elevation: %d nodes, learned before", earlier.nodes)
         return earlier, 0 if provenance is None else len(provenance.vehicles)
     run.begin_learning()
-    learned = learn_elevation(roster, run)
+    settings = roster.config.elevation
+    sums = PlaceSums(roster, run, "elevation", _elevation_request)
+    grid = Grid(cell_m=settings.cell_m)
+    learned = learn_from_totals(sums, training_vehicles(roster), grid, settings, secret_draws)
+    vehicles = len(learned.contributors)
+    nodes = learned.elevation_map.nodes
+    log.info("elevation: %d nodes, of %d vehicles. %s", nodes, vehicles, learned.nothing)
     provenance = Provenance.by(learned.contributors, roster.config.data)
     write_map_file(file, learned.elevation_map, driven=learned.driven, provenance=provenance)
-    return learned.elevation_map, len(learned.contributors)
-
-
-def learn_elevation(roster: Roster, run: RunState) -> SharedMap:
-    """Return the map that the connected vehicles learn together."""
-    config = roster.config
-    sums = PlaceSums(roster, run, "elevation", _elevation_request)
-    grid = Grid(cell_m=config.elevation.cell_m)
-    learned = learn_from_totals(
-        sums, training_vehicles(roster), grid, config.elevation, secret_draws
-    )
-    if learned.elevation_map.nodes:
-        nodes = learned.elevation_map.nodes
-        vehicles = len(learned.contributors)
-        log.info("elevation: %d nodes are published, of %d vehicles", nodes, vehicles)
-    else:
-        log.warning("elevation: nothing is published, because %s", learned.nothing)
-    return learned
+    return learned.elevation_map, vehicles
 
 
 def _elevation_request(question: MapRequest) -> Content:
@@ -181,8 +170,14 @@ def routes_of_run(
             return fleet_from_bytes(file.read_bytes(), str(file))
         except DataError as error:
             raise RunError(f"{error} Delete {file}: --resume then learns it anew.") from error
+    settings = roster.config.elevation
+    everyone = training_vehicles(roster)
+    contributors = ConnectedContributors(roster, PlaceSums(roster, run, "routes", _routes_request))
     try:
-        routes = learn_routes(roster, run, published)
+        if len(everyone) < fewest_contributors(settings):
+            raise TooFewContributors(len(everyone), fewest_contributors(settings))
+        driving, insiders = learn_driving(contributors.total, everyone, settings, secret_draws)
+        routes = learn_from_contributors(contributors, driving, insiders, settings, published)
     except TooFewContributors as reason:
         log.warning("routes: nothing is shared. %s", reason)
         return None
@@ -190,17 +185,6 @@ def routes_of_run(
     cells = len(routes.driving.keys)
     log.info("routes: %d places and headings, learned from %d vehicles", cells, routes.vehicles)
     return routes
-
-
-def learn_routes(roster: Roster, run: RunState, published: ElevationMap) -> FleetRoutes:
-    """Return the routes that the connected vehicles learn together."""
-    settings = roster.config.elevation
-    everyone = training_vehicles(roster)
-    if len(everyone) < fewest_contributors(settings):
-        raise TooFewContributors(len(everyone), fewest_contributors(settings))
-    contributors = ConnectedContributors(roster, PlaceSums(roster, run, "routes", _routes_request))
-    driving, insiders = learn_driving(contributors.total, everyone, settings, secret_draws)
-    return learn_from_contributors(contributors, driving, insiders, settings, published)
 
 
 def _routes_request(question: DrivingRequest | RouteRequest) -> Content:

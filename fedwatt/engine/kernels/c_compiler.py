@@ -1,8 +1,8 @@
 """C that is compiled when it is first needed, where a compiler is installed.
 
 CC names the compiler, "cc" if unset. A source takes it a fraction of a second, once in a process.
-Whoever has something in C has it in torch as well, for where there is no compiler. C that a
-compiler refuses is a fault of ours: a warning gives the compiler's words, once.
+Everything in C exists in torch as well, for machines without a compiler. If a compiler refuses the
+C, a warning quotes the compiler once.
 """
 
 import ctypes

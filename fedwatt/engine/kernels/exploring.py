@@ -1,11 +1,11 @@
 """Points at which exploring rules take a step's gradients, as C traced from their `explore`.
 
-A rule that explores asks for gradients at points of its own: SAM's second one is uphill of the
-first. What it does between two gradients is element-wise but for sums over the weights (a norm), so
-it is traced like a step (`trace`), one function of C for each point. The last gradient has to be
-what the rule returns: it moves the weights piece by piece while they are in the cache
+A rule that explores asks for gradients at other points than the weights: SAM's second one is uphill
+of the first. Its work between two gradients is element-wise but for sums over the weights (a norm),
+so it is traced like a step (`trace`), one function of C for each point. The last gradient has to be
+the result of the rule: it moves the weights piece by piece while they are in the cache
 (`whole_round.c`). A rule that does anything else (asks for the loss itself, mixes gradients,
-decides by a value) runs in torch.
+branches on a value) runs in torch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ def traced_points(
 ) -> tuple[Statements, ...]:
     """Return the points of a step's gradients, of `inputs` that include all of FOUND.
 
-    Untraceable where the step cannot be told as points alone.
+    Untraceable where points alone do not express the step.
     """
     taken = 0
 

@@ -1,7 +1,7 @@
 """GRUs and LSTMs on an NVIDIA GPU: all seconds of a window in one kernel.
 
-Step by step, torch tells a GPU of some fifteen short kernels for every second of a window, forward
-and back. recurrent.cu goes through the whole window in one, with the weights in the registers of
+Step by step, torch launches some fifteen short kernels for every second of a window, forward and
+back. recurrent.cu goes through the whole window in one, with the weights in the registers of
 one multiprocessor, and once more to come back. What it computes is what the models say.
 """
 

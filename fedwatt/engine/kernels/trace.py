@@ -7,7 +7,7 @@ in the loop over weights, in float). So whatever torch computes, C computes: the
 of a formula that could fall behind.
 
 Where asked for, a sum over the weights (a norm) is a number, too, computed by a loop of its own.
-What cannot be told in this way (a decision by a value, a number of weights taken from a shape)
+What cannot be expressed like this (a branch on a value, a number of weights taken from a shape)
 raises `Untraceable`: C would have what the trial stack had.
 """
 
@@ -24,13 +24,13 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# unlike any other length, so that a shape tells what a value is
+# unlike any other length, so that a shape identifies the kind of a value
 ROWS = 2
 COLUMNS = 211
 
 
 class Untraceable(Exception):
-    """Says which operation cannot be told of one weight at a time."""
+    """Names an operation that cannot be expressed for single weights."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ TOTAL: Final = """double {name} = 0.0, {name}_lanes[256] = {{0.0}};
         }}
     }}
     for (int lane = 0; lane < 256; lane++) {name} += {name}_lanes[lane];"""
-"""A sum over the weights; whoever puts the C together fills in how inputs are read. In one chain
-every addition would wait for the one before it, hence the lanes."""
+"""A sum over the weights, with places for how inputs are read. Lanes let additions overlap, which
+would wait for each other in one chain."""
 
 Term = Callable[[Any], str]
 
@@ -293,9 +293,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _note_logarithms(
         self, name: str, args: Sequence[Any], before: Mapping[Any, Value | None], value: Value
     ) -> None:
-        """Remember y · log x, since e to that is a power, which is quicker than both.
+        """Note values of the form y · log x, whose exponential is a power and faster than both.
 
-        And what is known to be above 0, which makes a power quicker still.
+        Values above 0 are noted as well, which makes a power faster still.
         """
         values = [before.get(_key(of)) for of in args]
         present = [operand for operand in values if operand is not None]

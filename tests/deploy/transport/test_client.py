@@ -6,13 +6,16 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.proto.fleet_pb2 import PullMessagesRequest
 
+from fedwatt.deploy.plan.certificates import SERVER, VEHICLE, write_certificate
 from fedwatt.deploy.transport import client as clients
 from fedwatt.deploy.transport import node as nodes
 from fedwatt.deploy.transport.client import (
@@ -26,6 +29,7 @@ from fedwatt.deploy.transport.client import (
     UntrustedError,
 )
 from fedwatt.deploy.transport.node import Session
+from tests.deploy.fleets import owner
 from tests.deploy.transport.conftest import certificate, write_key
 
 
@@ -154,6 +158,31 @@ def test_another_owner_s_server(server: Malicious, connection: Connection, tmp_p
     other = Connection(connection.server, tmp_path / "other.pem", connection.key)
     with pytest.raises(UntrustedError, match="certificate"):
         poll(other)
+
+
+@pytest.mark.parametrize(("role", "trusted"), [(SERVER, True), (VEHICLE, False)])
+def test_a_vehicle_s_certificate_makes_no_server(role: str, trusted: bool, tmp_path: Path) -> None:
+    """Though the owner has signed it, and even with the server's address in it."""
+    own = ec.generate_private_key(ec.SECP256R1())
+    local = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    issued = owner().issue("car-001", role, own.public_key(), 10, local)
+    write_certificate(tmp_path / "server.pem", issued)
+    write_certificate(tmp_path / "owner.pem", owner().certificate)
+    write_key(tmp_path / "server.key", own)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    with Malicious(("127.0.0.1", 0), Handler) as server:
+        server.seen = []
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_address[1]}"
+        connection = Connection(address, tmp_path / "owner.pem", tmp_path / "server.key")
+        if trusted:
+            assert poll(connection) == b""
+        else:
+            with pytest.raises(UntrustedError, match="certificate"):
+                poll(connection)
+        server.shutdown()
 
 
 def test_no_server(connection: Connection, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The request filter: who may connect, with how many bytes, and who is charged."""
 
 import asyncio
+import socket
 import ssl
 from base64 import b64encode
 from http.client import HTTPSConnection
@@ -165,9 +166,30 @@ def test_nobody_uses_up_a_vehicle_s_quota(server: Server) -> None:
             answer = web.getresponse()
             answer.read()
             assert answer.status != 200
+    head = stolen | {"content-type": "application/protobuf"}
+    web.request("POST", "/v1/fleet/push-object", body=bytes(SMALL + 1), headers=head)
+    refused = web.getresponse()
+    assert (refused.status, refused.read()) == (401, b"Only a connected vehicle sends a reply.")
+    web.close()
     web.request("GET", "/fedwatt")
     assert web.getresponse().status == 204
     web.close()
     with vehicles(server, ["car-1"], lambda name, body: b"yes"):
         found = server.run(vehicles=1, rounds=1, size=10, largest=100)
     assert found["rounds"][0]["replies"] == {"car-1": [3, "yes", ""]}
+
+
+def test_half_open_requests_do_not_stop_a_round(server: Server) -> None:
+    """A hundred connections whose requests never end, half of them in the middle of the head."""
+    context = ssl.create_default_context(cafile=str(server.owner))
+    head = b"POST /v1/fleet/pull-messages HTTP/1.1\r\nhost: a\r\ncontent-length: 60000\r\n"
+    opened = []
+    for number in range(100):
+        plain = socket.create_connection(("127.0.0.1", server.port))
+        opened.append(context.wrap_socket(plain, server_hostname="127.0.0.1"))
+        opened[-1].sendall(head + (b"\r\nthe beginning of a body" if number % 2 else b""))
+    with vehicles(server, ["car-1"], lambda name, body: b"yes"):
+        found = server.run(vehicles=1, rounds=1, size=10, largest=100)
+    assert found["rounds"][0]["replies"] == {"car-1": [3, "yes", ""]}
+    for connection in opened:
+        connection.close()
