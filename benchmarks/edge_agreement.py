@@ -31,7 +31,7 @@ def agreement(
     model = get_model(backbone, window=fleet.window, features=len(fleet.features))
     file = folder / "model.onnx"
     plain_card = export(run, file)
-    plain = EnergyModel(file, features=fleet.features)
+    plain = EnergyModel(file)
     worst = {"scaled features": 0.0, "physical features": 0.0}
     windows = 0
     squares = []

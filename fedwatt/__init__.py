@@ -16,6 +16,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:
     from fedwatt import methods
+    from fedwatt.edge.adapt import adapt
     from fedwatt.federation import Availability, Training
     from fedwatt.methods import Method
     from fedwatt.models import Model
@@ -40,6 +41,7 @@ _HOMES = {
     "Run": "fedwatt.runs.run",
     "Trained": "fedwatt.runs.trained",
     "Training": "fedwatt.federation",
+    "adapt": "fedwatt.edge.adapt",
     "fleet_from_frame": "fedwatt.telemetry.importing",
     "load": "fedwatt.runs.trained",
     "load_fleet": "fedwatt.telemetry.store",
@@ -58,6 +60,7 @@ __all__ = [
     "Run",
     "Trained",
     "Training",
+    "adapt",
     "fleet_from_frame",
     "load",
     "load_fleet",

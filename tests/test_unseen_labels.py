@@ -141,9 +141,17 @@ def mixtures(one: Outcome) -> list[Mixture]:
     return [chosen_mixture(client, common, client.labels["validation"] / 2) for client in clients]
 
 
+FILES = (
+    "fleet_ridge.json",
+    "trip_prior.json",
+    "intervals.json",
+    "unseen.json",
+)
+
+
 def test_mixtures_of_network_and_ridges_are_chosen_without_test_energy(outcomes) -> None:
     true, wrong = outcomes
-    for name in ("fleet_ridge.json", "trip_prior.json", "intervals.json"):
+    for name in FILES:
         assert (wrong.run / name).read_text() == (true.run / name).read_text(), name
     for mixture, other in zip(mixtures(true), mixtures(wrong), strict=True):
         assert other.network == mixture.network

@@ -52,6 +52,7 @@ app = typer.Typer(
 app.command("run", rich_help_panel=TRAIN)(run.run)
 app.command("tune", rich_help_panel=TRAIN)(tune.tune)
 app.command("export", rich_help_panel=PREDICT)(export.export)
+app.command("adapt", rich_help_panel=PREDICT)(export.adapt)
 app.command("predict", rich_help_panel=PREDICT)(predict.predict)
 app.command("route", rich_help_panel=PREDICT)(route.route)
 app.command("inspect", rich_help_panel=PREDICT)(inspect.inspect)

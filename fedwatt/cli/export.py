@@ -1,4 +1,4 @@
-"""`fedwatt export`: a run's model as a file for the vehicle."""
+"""`fedwatt export` and `fedwatt adapt`: a run's model as a file for a vehicle."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,9 +7,12 @@ import typer
 
 from fedwatt.cli.console import console
 from fedwatt.cli.options import OUT_HELP, Method, Trust
+from fedwatt.cli.route import Consumption, Mass
 
 if TYPE_CHECKING:
     from fedwatt.edge.card import ModelCard
+
+Routes = Annotated[bool, typer.Option("--routes", help="Predict trips from their routes, too.")]
 
 
 def export(
@@ -42,9 +45,7 @@ def export(
         Path | None,
         typer.Option(help="Use this folder for the vehicle's state between rounds."),
     ] = None,
-    routes: Annotated[
-        bool, typer.Option("--routes", help="Predict trips from their routes, too.")
-    ] = False,
+    routes: Routes = False,
     licence: Annotated[
         str, typer.Option(help="Name the licence of the model, such as CC-BY-4.0.")
     ] = "",
@@ -70,6 +71,39 @@ def export(
         _show_vehicle(card)
     else:
         _show_for_any(card)
+
+
+def adapt(
+    run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
+    out: Annotated[Path, typer.Option("--out", help=OUT_HELP)],
+    vehicle: Annotated[
+        Path | None,
+        typer.Option("--vehicle", help="Use the vehicle in this folder. [default: no trips]"),
+    ] = None,
+    method: Method = None,
+    consumption: Consumption = None,
+    mass: Mass = None,
+    routes: Routes = False,
+    trust: Trust = None,
+) -> None:
+    """Export a model for a vehicle that was not in the run, from any number of trips."""
+    from fedwatt.edge.adapt import adapt as adapted
+
+    with console.status("Adapting ..."):
+        adaptation = adapted(
+            run,
+            out,
+            vehicle=vehicle,
+            method=method,
+            mass_kg=mass,
+            wh_per_km=consumption,
+            routes=routes,
+        )
+    console.print(adaptation.chosen)
+    console.print(adaptation.reason)
+    console.print(
+        f"{out}: {out.stat().st_size / 1000:.0f} kB. 'fedwatt predict {out} TRIP' uses it."
+    )
 
 
 def _show_for_any(card: "ModelCard") -> None:

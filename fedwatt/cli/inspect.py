@@ -18,7 +18,7 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show a model's training data, errors, inputs and limits."""
-    from fedwatt.edge.card_page import render, sections
+    from fedwatt.edge.card import render, sections
     from fedwatt.edge.energy_model import read_card
     from fedwatt.edge.pretrained import PRETRAINED, pretrained_card
 

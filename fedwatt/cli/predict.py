@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedwatt.cli.console import Json, console, print_json, write_figure, write_page
+from fedwatt.cli.console import Json, console, print_json, write_page
 from fedwatt.cli.options import Trust
 from fedwatt.cli.route import Capacity, Soc, parse_soc
 
 if TYPE_CHECKING:
-    from fedwatt.edge.forecast import Forecast
+    from fedwatt.edge.trips import Forecast
 
 
 def predict(
@@ -19,24 +19,19 @@ def predict(
         str, typer.Argument(help="Model file of 'fedwatt export' or 'fedwatt adapt'.")
     ],
     trip: Annotated[Path, typer.Argument(help="VEHICLE_FOLDER/TRIP of a fleet, or a CSV file.")],
-    route: Annotated[
-        bool, typer.Option("--route", help="Read points of a route, not seconds.")
-    ] = False,
     soc: Soc = None,
     capacity: Capacity = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw a figure into this SVG file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
     as_json: Json = False,
     trust: Trust = None,
 ) -> None:
     """Predict a trip's energy and state of charge on arrival, with intervals."""
-    from fedwatt.edge.forecast import forecast
+    from fedwatt.edge.trips import forecast
     from fedwatt.journeys.charge import usable_wh
 
     made = forecast(
         model,
         trip,
-        route=route,
         soc=None if soc is None else parse_soc(soc),
         capacity_wh=None if capacity is None else usable_wh(capacity),
     )
@@ -45,12 +40,8 @@ def predict(
         print_json({"answer": made.answer(), **facts, "remarks": [*made.remarks()]})
     else:
         _show(made)
-    if plot is not None:
-        from fedwatt.edge.figures import energy_figure
-
-        write_figure(plot, energy_figure(made.prediction))
     if html is not None:
-        from fedwatt.edge.page import render
+        from fedwatt.edge.trip_page import render
 
         write_page(html, render(made))
 

@@ -1,6 +1,5 @@
 """A model file opened for prediction: numpy and onnxruntime, one thread."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,24 +25,13 @@ if TYPE_CHECKING:
 class EnergyModel:
     """A model file: card, energies [batch] of windows [batch, window, features], elevation map."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        features: Sequence[str] | None = None,
-        content: bytes | None = None,
-    ) -> None:
-        """Open the model file `path`; with `features`, refuse one trained on other features.
-
-        `content` are the bytes of a model that is not written yet; `path` is then only its name.
-        """
+    def __init__(self, path: str | Path, *, content: bytes | None = None) -> None:
+        """Open `path`, or the `content` of a model that is no file yet."""
         self.path = Path(path)
         self._session, self.card = _open(_content(self.path) if content is None else content, path)
         for name in self.card.features:
             refuse_untrusted(name, "feature", str(path))
         notes = self._session.get_modelmeta().custom_metadata_map
-        if features is not None:
-            self.card.refuse_other_features(features, str(path))
         self.field = None
         if "nodes" in self.card.elevation:
             self.field = map_from_text(notes.get(MAP_KEY, ""), self.card.elevation, str(path))

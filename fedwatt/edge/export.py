@@ -12,27 +12,28 @@ from typing import Any
 import numpy as np
 
 from fedwatt import __version__
-from fedwatt.edge.calibration import LEVEL as BARS
 from fedwatt.edge.calibration import (
+    LEVEL,
+    Calibration,
     CalibrationTrip,
     alike,
     calibrate,
     clustered_quantile,
+    fewest_trips,
     level_for,
 )
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
-from fedwatt.edge.fleet_intervals import balance_entry, fleet_intervals
 from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
 from fedwatt.elevation.climb import unlocated, with_elevation, with_measured_elevation
 from fedwatt.elevation.elevation_map import MAP_KEY, ElevationMap, map_to_text
-from fedwatt.errors import RunError, SettingError, unknown
+from fedwatt.errors import SettingError, unknown
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
-from fedwatt.journeys.intervals import USUAL, Intervals, in_wh
-from fedwatt.journeys.mixture import chosen_mixture
+from fedwatt.journeys.intervals import USUAL, Intervals, contribution, in_wh, validation_scores
+from fedwatt.journeys.mixture import Mixture, chosen_mixture, unvalidated_mixture
 from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.journeys.route_files import model_to_text
 from fedwatt.journeys.route_model import RouteModel
@@ -45,14 +46,13 @@ from fedwatt.runs.model_file import (
     flat,
     read_model,
     read_model_config,
-    read_personalised,
-    read_personalised_file,
 )
 from fedwatt.telemetry import INTERVAL_S, Trip, Vehicle
 from fedwatt.telemetry.trip import FloatArray
 from fedwatt.windows import FEATURES, Client, build_client, feature_names
-from fedwatt.windows.client import prepared, split_of_trips
+from fedwatt.windows.client import prepared
 from fedwatt.windows.features import needs_climb
+from fedwatt.windows.scaling import FleetScaling
 from fedwatt.windows.targets import ENERGY
 
 FEWEST_VEHICLES = 5
@@ -78,7 +78,7 @@ class TrainedModel:
     own: Model | None = None
     """The network, where it is none of fedwatt's."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """What its card says for people (`fedwatt.edge.about`)."""
+    """What its card says for people (`fedwatt.edge.export_run`)."""
 
     def __post_init__(self) -> None:
         if self.own is not None:
@@ -128,30 +128,6 @@ def own_network(config: RunConfig) -> Model | None:
     return get_model(choice.name, window=data.window, features=columns, hidden=choice.hidden)
 
 
-def personalised(
-    trained: TrainedModel,
-    run: Path,
-    vehicle: Vehicle | None,
-    file: Path | None = None,
-) -> TrainedModel:
-    """Return the model that a vehicle of the run made its own, in place of the global one.
-
-    It is in the run folder; that of a deployed fleet is a `file` on the vehicle's own disk.
-    """
-    if vehicle is None:
-        raise SettingError("A personalised model is a vehicle's: give its folder with --vehicle.")
-    if file is not None:
-        weights = read_personalised_file(file, vehicle.name)
-    elif (Path(run) / "deployment.json").exists():
-        raise RunError(
-            f"The personalised models of {run} were made on a real fleet, and that of vehicle "
-            f"'{vehicle.name}' is on its own disk. Give its --state folder here as well."
-        )
-    else:
-        weights = read_personalised(Path(run), trained.method, trained.seed, vehicle.name)
-    return replace(trained, weights=weights, personalised=True)
-
-
 def export(
     trained: TrainedModel,
     out: Path,
@@ -160,25 +136,28 @@ def export(
     form: str = "float32",
     field: ElevationMap | None = None,
     routes: RouteModel | None = None,
+    unseen: FleetScaling | None = None,
 ) -> ModelCard:
     """Write the model file `out`, with the vehicle's model of `routes` where it has one.
 
-    With a `vehicle` its scaling is in the graph, its error bars are in the card, and the accuracy
-    that `form` costs is measured on its test windows. The file of a model with elevation holds the
-    vehicle's map, `field`, and prediction intervals for windows whose climb is unknown.
+    With a `vehicle` its scaling is in the graph, its prediction intervals are in the card, and the
+    accuracy that `form` costs is measured on its test windows. The file of a model with elevation
+    holds the vehicle's map, `field`, and prediction intervals for windows whose climb is unknown.
+    A vehicle `unseen` by the run may have any number of trips, and none of them is for test.
     """
     if vehicle is None:
         card = _card(trained, form)
         write_bytes(Path(out), _bytes(card, _network(trained)))
         return card
     # Predictions are made of trips as recorded: the file itself delays them and reads their climb.
-    aligned = prepared(vehicle, trained.config.data)
-    climbing, elevation, notes = _with_elevation(trained, aligned, field)
+    aligned = prepared(vehicle, trained.config.data, unseen)
+    climbing, elevation, notes = with_climb_of(trained.config, aligned, field)
     if routes is not None:
         notes |= {ROUTES_KEY: model_to_text(routes)}
-    client = build_client(climbing, trained.config.data)
+    client = build_client(climbing, trained.config.data, unseen=unseen)
     network = _network(trained, client)
-    draft = _Draft(vehicle, split_of_trips(vehicle, trained.config.data), network, notes)
+    splits = {trip: split for split, names in client.trips.items() for trip in names}
+    draft = _Draft(vehicle, splits, network, notes)
     trips = {"training": draft.trips("train"), "validation": draft.trips("validation")}
     card = replace(
         _card(trained, form, vehicle),
@@ -193,28 +172,39 @@ def export(
         card = replace(card, loss_wh=0.0 if form == "float32" else None)
         write_bytes(Path(out), draft.content(card))
         return card
-    calibration, prior = _bars(trained, draft, client, card)
-    if elevation:
+    calibration, prior = _intervals(trained, draft, client, card)
+    if elevation and (unseen is None or _enough_trips(client, LEVEL)):
         masked = replace(draft, vehicle=_without_elevation(vehicle, card.features))
         card = replace(card, without_elevation=masked.calibration(card))
     if form != "float32":
         plain = replace(card, form="float32")
-        card = replace(card, loss_wh=draft.test_rmse(card) - draft.test_rmse(plain))
+        loss_wh = draft.test_rmse(card) - draft.test_rmse(plain) if draft.trips("test") else None
+        card = replace(card, loss_wh=loss_wh)
     card = replace(card, calibration=calibration, trip_prior=asdict(prior))
     write_bytes(Path(out), draft.content(card))
     return card
 
 
-def _bars(
+def _intervals(
     trained: TrainedModel, draft: "_Draft", client: Client, card: ModelCard
 ) -> tuple[dict[str, Any], TripPrior]:
-    """Return error bars and the prior in Wh: from the run's other vehicles, or from own trips."""
+    """Return prediction intervals and the prior in Wh: from the run's other vehicles, or from the
+    vehicle's trips; no intervals where both are too few.
+    """
     if trained.intervals is None or trained.intervals.vehicles < FEWEST_VEHICLES:
         prior = in_wh(trained.trip_prior, client.label_scale_wh)
+        if not client.trips["validation"]:
+            return {}, prior
         return draft.calibration(card), draft.trip_prior(card, prior)
     predicted = _validation_predictions(draft.network, trained, client)
     bars, prior = fleet_intervals(trained.intervals, client, predicted, trained.trip_prior)
     return bars.to_json(), prior
+
+
+def _enough_trips(client: Client, level: float) -> bool:
+    """Return whether the vehicle's trips allow intervals of this level."""
+    trips = [client.trips[split] for split in ("train", "validation")]
+    return bool(trips[1]) and sum(map(len, trips)) >= fewest_trips(level)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +242,7 @@ class _Draft:
             [outcome.in_trip_scores(prior, card.window) for outcome in self.outcomes(card, split)]
             for split in ("validation", "train")
         )
-        factor = clustered_quantile(alike(*scores), BARS)
+        factor = clustered_quantile(alike(*scores), LEVEL)
         return replace(prior, factor=factor) if math.isfinite(factor) and factor > 0 else prior
 
     def test_rmse(self, card: ModelCard) -> float:
@@ -279,9 +269,11 @@ def _network(trained: TrainedModel, client: Client | None = None) -> Network:
     if client is None:
         return Network(trained.weights, own=trained.own)
     mixture = None
-    if trained.fleet_ridge is not None:
+    if trained.fleet_ridge is not None and len(client.ends["validation"]):
         predicted = _scaled_predictions(trained, client)
         mixture = chosen_mixture(client, trained.fleet_ridge, predicted)
+    elif trained.fleet_ridge is not None:
+        mixture = unvalidated_mixture(client, trained.fleet_ridge)
     label = (client.label_center_wh, client.label_scale_wh)
     return Network(trained.weights, client.scaler, *label, mixture, own=trained.own)
 
@@ -295,15 +287,15 @@ def _scaled_predictions(trained: TrainedModel, client: Client) -> FloatArray:
     return alone.energies(client.series, client.ends["validation"])
 
 
-def _with_elevation(
-    trained: TrainedModel, vehicle: Vehicle, field: ElevationMap | None
+def with_climb_of(
+    config: RunConfig, vehicle: Vehicle, field: ElevationMap | None
 ) -> tuple[Vehicle, dict[str, Any], dict[str, str]]:
     """Return the vehicle with climb where the model needs it, and the elevation of the card and the
     file.
     """
-    if not needs_climb(feature_names(trained.config.data.features)):
+    if not needs_climb(feature_names(config.data.features)):
         return vehicle, {}, {}
-    if trained.config.elevation.source == "measured":
+    if config.elevation.source == "measured":
         return with_measured_elevation(vehicle), {"source": "elevation"}, {}
     if field is None:
         raise SettingError(
@@ -341,3 +333,43 @@ def _bytes(card: ModelCard, network: Network, notes: Mapping[str, str] | None = 
 
 def _opened(content: bytes) -> EnergyModel:
     return EnergyModel("the model to export", content=content)
+
+
+def fleet_intervals(
+    fleet: Intervals, client: Client, predicted: FloatArray, prior: TripPrior
+) -> tuple[Calibration, TripPrior]:
+    """Return error bars of a vehicle, calibrated on the other vehicles, and its prior in Wh.
+
+    `predicted` are scaled predictions of its validation windows, `prior` is in label scales. A
+    vehicle that contributed to the fleet's intervals takes its own contribution off.
+    """
+    scores = validation_scores(client, predicted, prior)
+    own = contribution(scores, fleet.means)
+    others = fleet.without(own) if fleet.includes(own) else fleet
+    kind = "in_trip" if others.counts["in_trip"].any() else "windows"
+    scaled = in_wh(prior, client.label_scale_wh)
+    scaled = replace(scaled, factor=others.factor(kind, scores[kind]))
+    bars = Calibration(
+        level=LEVEL,
+        trips=others.trips,
+        source=f"trips of {others.vehicles} other vehicles",
+        window_factor=others.factor("windows", scores["windows"]),
+        trip_factor=others.factor("trips", scores["trips"]),
+        speed_column=client.features.index("speed") if "speed" in client.features else -1,
+        vehicles=others.vehicles,
+        window=client.window,
+        prior=scaled,
+    )
+    return bars, scaled
+
+
+def balance_entry(mixture: Mixture | None, client: Client) -> dict[str, Any]:
+    """Return the card's entry on the trip balance; empty where the vehicle uses none."""
+    balance = None if mixture is None else mixture.balance
+    if balance is None or client.scaler is None or client.scaler.mix is not None:
+        return {}
+    return balance.to_json() | {
+        "feature_center": client.scaler.center.tolist(),
+        "feature_scale": client.scaler.scale.tolist(),
+        "label_scale_wh": client.label_scale_wh,
+    }

@@ -1,20 +1,25 @@
 """The model file of a run folder, as `fedwatt export` asks for it, or of a training in Python."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from fedwatt.edge.about import about_fleet, about_run
 from fedwatt.edge.card import ModelCard
-from fedwatt.edge.export import TrainedModel, export, personalised, read_trained
-from fedwatt.errors import DataError, SettingError, unknown
+from fedwatt.edge.export import TrainedModel, export, read_trained
+from fedwatt.edge.pretrained import routes_of_member
+from fedwatt.errors import DataError, RunError, SettingError, unknown
 from fedwatt.journeys.intervals import USUAL
 from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.models import MODELS, Model
+from fedwatt.report.load import RunTables, load_run, where
+from fedwatt.report.statistics import estimate, final_model, vehicle_rmse
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.journeys import read_intervals, read_trip_prior, vehicle_routes
+from fedwatt.runs.journeys import read_intervals, read_trip_prior
+from fedwatt.runs.model_file import read_personalised, read_personalised_file
 from fedwatt.runs.provenance import describe_fleet
 from fedwatt.runs.source import learns_elevation, vehicle_maker, vehicle_map
 from fedwatt.telemetry import Vehicle
@@ -58,7 +63,7 @@ def export_run(
     vehicle_data = None if vehicle is None else _vehicle(vehicle)
     state_folder = None if state is None else _state_folder(state, run)
     if model == "personalised":
-        trained = _personal(trained, run, vehicle_data, state_folder)
+        trained = personalised(trained, run, vehicle_data, state_folder)
     if state_folder is not None and elevation is None and learns_elevation(trained.config):
         elevation = state_folder.hills()
     if vehicle_data is None:
@@ -66,7 +71,7 @@ def export_run(
             raise SettingError("Routes are a vehicle's: give its folder with --vehicle.")
         return trained, export(trained, out, form=form)
     field = vehicle_map(trained.config, run, vehicle_data.name, elevation)
-    planned = vehicle_routes(run, trained.config, vehicle_data) if routes else None
+    planned = routes_of_member(run, trained.config, vehicle_data) if routes else None
     return trained, export(
         trained, out, vehicle=vehicle_data, form=form, field=field, routes=planned
     )
@@ -87,12 +92,25 @@ def _vehicle(folder: Path) -> Vehicle:
     return read_vehicle(folder)
 
 
-def _personal(
-    trained: TrainedModel, run: Path, vehicle: Vehicle | None, state_folder: "StateFolder | None"
+def personalised(
+    trained: TrainedModel, run: Path, vehicle: Vehicle | None, state: "StateFolder | None" = None
 ) -> TrainedModel:
-    """Return the vehicle's personalised model: from its state folder, or else from the run."""
-    file = None if state_folder is None else state_folder.personalised(trained.method)
-    return personalised(trained, run, vehicle, file)
+    """Return the model that a vehicle of the run made its own, in place of the global one.
+
+    It is in the run folder; that of a deployed fleet is in the `state` folder of the vehicle.
+    """
+    if vehicle is None:
+        raise SettingError("A personalised model is a vehicle's: give its folder with --vehicle.")
+    if state is not None:
+        weights = read_personalised_file(state.personalised(trained.method), vehicle.name)
+    elif (Path(run) / "deployment.json").exists():
+        raise RunError(
+            f"The personalised models of {run} were made on a real fleet, and that of vehicle "
+            f"'{vehicle.name}' is on its own disk. Give its --state folder here as well."
+        )
+    else:
+        weights = read_personalised(Path(run), trained.method, trained.seed, vehicle.name)
+    return replace(trained, weights=weights, personalised=True)
 
 
 def export_trained(
@@ -152,3 +170,65 @@ def vehicle_of(config: RunConfig, name: str) -> Vehicle:
     if place is None:
         raise SettingError(unknown("vehicle", name, map(maker.name, range(maker.count))))
     return maker.vehicles([place])[0]
+
+
+FLEET = ("vehicles", "windows", "labels", "kinds", "coverage")
+"""Of what environment.json says of a fleet, that which names nobody."""
+
+
+def about_run(run: Path, method: str, model: str, licence: str) -> dict[str, Any]:
+    """Return the part of a card that a run folder knows; `model` as in `fedwatt export`."""
+    try:
+        loaded = load_run(run)
+    except RunError:  # on board, where only the model was copied
+        return {"licence": licence}
+    environment = loaded.origins[0].environment
+    name = final_model(loaded, method) if model == "final" else model
+    spent = environment.get("privacy", {}).get(method, {})
+    return {
+        "trained_on": about_fleet(environment.get("fleet", {})),
+        "errors": _errors(loaded, method, name),
+        "privacy": {
+            "epsilon": _largest(where(loaded.rounds, method=method).get("epsilon")),
+            "delta": spent.get("delta"),
+            "epsilon_server": spent.get("epsilon_server"),
+        },
+        "licence": licence,
+    }
+
+
+def about_fleet(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of a fleet without names and sources."""
+    held_out = {"held_out": len(described.get("held_out", ()))}
+    return {name: described[name] for name in FLEET if name in described} | held_out
+
+
+def _errors(run: RunTables, method: str, model: str) -> dict[str, Any]:
+    """RMSE of windows: mean over vehicles with its 95 % interval, and by driving regime."""
+    error = estimate(list(vehicle_rmse(run, method, model=model).values()))
+    if not error.seeds:
+        return {}
+    rows = where(run.vehicles, method=method, model=model, held_out=False)
+    regimes = {}
+    for stratum in dict.fromkeys(rows["stratum"]):
+        stratum_rows = where(rows, stratum=stratum)
+        windows = stratum_rows["windows"].astype(float)
+        if stratum != "all" and windows.sum():
+            squared = sum(n * e**2 for n, e in zip(windows, stratum_rows["rmse"], strict=True) if n)
+            rmse = round(math.sqrt(squared / windows.sum()), 1)
+            regimes[str(stratum)] = {"windows": int(windows.sum()), "rmse": rmse}
+    has_interval = error.seeds > 2 and not error.copies
+    interval = [round(max(error.low, 0.0), 2), round(error.high, 2)] if has_interval else None
+    return {
+        "unit": run.unit,
+        "rmse": round(error.mean, 2),
+        "interval": interval,
+        "vehicles": error.seeds,
+        "regimes": regimes,
+    }
+
+
+def _largest(values: Any) -> float | None:
+    """Return the largest number; None without any, and for a budget without an end."""
+    finite = [float(v) for v in ([] if values is None else values) if math.isfinite(v)]
+    return max(finite) if finite else None

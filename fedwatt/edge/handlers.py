@@ -1,13 +1,16 @@
 """Handle the requests of the service: JSON in, JSON out, checked before by the OpenAPI document."""
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
-from fedwatt.edge.card_page import Section, sections
+from fedwatt import __version__
+from fedwatt.edge.card import Section, sections
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.pretrained import (
     PRETRAINED,
@@ -24,13 +27,13 @@ from fedwatt.edge.route_forecast import (
     loaded,
     plan_route,
     refuse_scaling,
-    spread_text,
 )
-from fedwatt.edge.trips import estimate_range, predict_trip
+from fedwatt.edge.trips import Forecast, estimate_range, predict_trip
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.route import Route, route_of
 from fedwatt.journeys.route_intervals import interval
 from fedwatt.journeys.route_model import RouteModel
+from fedwatt.telemetry.channels import CHANNELS, STORED
 from fedwatt.telemetry.trip import FloatArray, Trip
 from fedwatt.windows.features import MAY_BE_UNKNOWN
 
@@ -90,29 +93,25 @@ class Handlers:
             raise SettingError(
                 f"{self.name} predicts routes. Serve a model file of 'fedwatt adapt' for trips."
             )
-        prediction = predict_trip(self.model, _requested_trip(body["channels"]), "")
-        energy_kwh = prediction.total_wh / 1000
+        trip = _requested_trip(body["channels"])
+        prediction = predict_trip(self.model, trip, "")
         ends_wh = prediction.interval_wh
+        reach = None
         arrival = None
-        answer = f"The trip takes {energy_kwh:.2f} kWh"
         if "soc_percent" in body:
             if "capacity_kwh" not in body:
                 raise SettingError("A state of charge needs capacity_kwh.")
-            left = estimate_range(
-                prediction, body["soc_percent"] / 100, 1000.0 * body["capacity_kwh"]
-            )
-            ends = None if ends_wh is None else (left.arrival_low, left.arrival_high)
-            arrival = _level(100 * left.arrival, ends, 100.0, prediction.level)
-            answer = f"You arrive with {100 * max(left.arrival, 0):.0f} %"
-            if ends is not None:
-                low, high = (100 * max(end, 0) for end in ends)
-                answer += f" ({spread_text(low, high, '%')})"
+            capacity_wh = 1000.0 * body["capacity_kwh"]
+            reach = estimate_range(prediction, body["soc_percent"] / 100, capacity_wh)
+            ends = None if ends_wh is None else (reach.arrival_low, reach.arrival_high)
+            arrival = _level(100 * reach.arrival, ends, 100.0, prediction.level)
+        forecast = Forecast(trip, "", self.model.card, prediction, reach, None)
         return {
-            "answer": f"{answer}.",
+            "answer": f"{forecast.answer()}.",
             "vehicle": self.name,
             "distance_km": round(prediction.kilometres, 3),
-            "duration_min": round(prediction.trip.seconds / 60, 2),
-            "energy_kwh": _level(energy_kwh, ends_wh, 0.001, prediction.level),
+            "duration_min": round(trip.seconds / 60, 2),
+            "energy_kwh": _level(prediction.total_wh / 1000, ends_wh, 0.001, prediction.level),
             "soc_percent": arrival,
         }
 
@@ -209,3 +208,107 @@ def _requested_trip(channels: Mapping[str, Sequence[float | None]]) -> Trip:
     for name in MAY_BE_UNKNOWN:
         columns.setdefault(name, np.full(seconds, np.nan))
     return Trip("trip", columns)
+
+
+LONGEST_TRIP_S = 30_000
+"""Seconds of a trip in one request: eight hours."""
+LARGEST_NUMBER = 1e300
+Schema = Mapping[str, Any]
+KINDS: Mapping[str, type] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "null": type(None),
+}
+
+
+@cache
+def document() -> dict[str, Any]:
+    """Return the OpenAPI document, with this library's version and channels."""
+    text = files("fedwatt.edge").joinpath("templates/openapi.json").read_text(encoding="utf-8")
+    content: dict[str, Any] = json.loads(text)
+    content["info"]["version"] = __version__
+    trip = content["components"]["schemas"]["TripRequest"]["properties"]["channels"]
+    trip["properties"] = {name: _channel(name) for name in STORED}
+    return content
+
+
+def _channel(name: str) -> dict[str, Any]:
+    """Return the schema of a channel: its values by second, within the limits of cleaning."""
+    channel = CHANNELS[name]
+    limits = {"minimum": channel.low, "maximum": channel.high}
+    finite = {bound: value for bound, value in limits.items() if abs(value) < float("inf")}
+    items = {"type": ["number", "null"], **finite}
+    return {
+        "type": "array",
+        "description": channel.unit,
+        "minItems": 1,
+        "maxItems": LONGEST_TRIP_S,
+        "items": items,
+    }
+
+
+def first_problem(value: Any, name: str) -> str | None:
+    """Return what is wrong with a value for the schema of this name; None if nothing is."""
+    return next(_problems(value, {"$ref": f"#/components/schemas/{name}"}, "the body"), None)
+
+
+def _problems(value: Any, schema: Schema, where: str) -> Iterator[str]:
+    """Yield what is wrong with a value."""
+    if "$ref" in schema:
+        schema = document()["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    kinds = schema.get("type", ())
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    if kinds and not any(_is(value, kind) for kind in kinds):
+        yield f"{where} is no {' or '.join(kinds)}"
+        return
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"{where} is none of {', '.join(schema['enum'])}"
+    if "oneOf" in schema:
+        fits = [not any(_problems(value, option, where)) for option in schema["oneOf"]]
+        if sum(fits) != 1:
+            options = " or ".join(name for o in schema["oneOf"] for name in o.get("required", ()))
+            yield f"{where} needs exactly one of {options}"
+    if isinstance(value, dict):
+        yield from _object_problems(value, schema, where)
+    elif isinstance(value, list):
+        yield from _size_problems(len(value), schema, "Items", f"{where} has", "entries")
+        for place, entry in enumerate(value if "items" in schema else ()):
+            yield from _problems(entry, schema["items"], f"{where}[{place}]")
+    elif isinstance(value, str):
+        yield from _size_problems(len(value), schema, "Length", f"{where} has", "characters")
+    elif isinstance(value, int | float):
+        yield from _size_problems(value, schema, "imum", f"{where} is", "")
+
+
+def _object_problems(value: Mapping[str, Any], schema: Schema, where: str) -> Iterator[str]:
+    properties = schema.get("properties", {})
+    for name in schema.get("required", ()):
+        if name not in value:
+            yield f"{where} has no '{name}'"
+    for name, entry in value.items():
+        if name in properties:
+            yield from _problems(entry, properties[name], name)
+        elif schema.get("additionalProperties") is False:
+            yield f"{where} has an unknown '{name[:50]}'; known are {', '.join(properties)}"
+
+
+def _size_problems(
+    size: float, schema: Schema, keyword: str, where: str, unit: str
+) -> Iterator[str]:
+    """Yield a problem if a size is beyond the bounds `min` and `max` of a keyword."""
+    least = schema.get(f"min{keyword}", -float("inf"))
+    most = schema.get(f"max{keyword}", float("inf"))
+    if size < least:
+        yield f"{where} {size:g} {unit}".rstrip() + f": at least {least:g} allowed"
+    if size > most:
+        yield f"{where} {size:g} {unit}".rstrip() + f": at most {most:g} allowed"
+
+
+def _is(value: Any, kind: str) -> bool:
+    """Return whether a value is of a JSON type; true, false, NaN and infinity are no numbers."""
+    if isinstance(value, bool):
+        return False
+    if kind == "number":
+        return isinstance(value, int | float) and -LARGEST_NUMBER < value < LARGEST_NUMBER
+    return isinstance(value, KINDS[kind])

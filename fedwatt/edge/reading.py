@@ -1,16 +1,15 @@
 """Read what is to be predicted: a recorded or planned trip, or a route.
 
 A trip is one of a vehicle's folder, or a CSV file with columns named as channels: a row for each
-second, rows at the times that it tells, or points with planned speeds. Between two points the
-vehicle goes straight and changes its speed evenly, so a leg of d metres from v to w takes
-2 d / (v + w) seconds. Climb then comes from the positions, as on a recorded trip.
+second, or rows at the times of its column `time_s`. Climb comes from the positions, as on a
+recorded trip.
 
 A route is a GPX, GeoJSON or CSV file of points, or the positions of a recorded trip, of which only
 these and the outside temperature are taken. Elevations in GPX and GeoJSON come along.
 """
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from fedwatt.elevation.grid import distance_m
 from fedwatt.errors import DataError, unknown
 from fedwatt.files import parse_json
 from fedwatt.journeys.route import Route, outside_c, recorded_route, route_of
@@ -37,20 +35,18 @@ Points = tuple[FloatArray, FloatArray, FloatArray]
 """Latitudes, longitudes and elevations, NaN where a point has none."""
 
 
-def read_trip(path: Path, *, route: bool = False) -> tuple[Trip, str]:
+def read_trip(path: Path) -> tuple[Trip, str]:
     """Return the trip and the name of its vehicle ("" for a file).
 
     FOLDER/NAME is the trip NAME of the vehicle in FOLDER. A CSV file has one row a second, or rows
-    at any times that its column `time_s` tells; of a `route` it has one row for each point.
+    at any times that its column `time_s` tells.
     """
     path = Path(path)
     if path.is_file():
-        trip = _from_csv(path, route)
+        trip = _from_csv(path)
         # A plan seldom says: unknown, as devices that a recording never reports.
         unknown_w = {name: np.full(trip.seconds, np.nan) for name in MAY_BE_UNKNOWN}
         return replace(trip, channels={**unknown_w, **trip.channels}), ""
-    if route:
-        raise DataError(f"There is no route '{path}'. Give a CSV file with a row for each point.")
     if (path.parent / "vehicle.json").is_file():
         from fedwatt.telemetry.store import read_vehicle
 
@@ -69,15 +65,11 @@ def read_trip(path: Path, *, route: bool = False) -> tuple[Trip, str]:
     )
 
 
-def _from_csv(path: Path, route: bool) -> Trip:
+def _from_csv(path: Path) -> Trip:
     columns = _columns(path)
     if SPEED not in columns:
         raise DataError(f"{path} has no column {SPEED}, without which there is no trip.")
     time_s = columns.pop(TIME, None)
-    if route:
-        if time_s is not None:
-            raise DataError(f"{path} has a column {TIME}, but the points of a route have no times.")
-        return route_trip(path.stem, columns)
     if time_s is None:
         return Trip(path.stem, columns)
     for name in (*CLIMB, "climb_known"):
@@ -131,63 +123,6 @@ def _refuse_beyond_limits(path: Path, name: str, values: FloatArray) -> None:
             f"{path}, line {place + 2}: {name} is {values[place]:g} {limits.unit}, and can only be "
             f"{limits.low:g} to {limits.high:g}. Correct it or its unit, or leave the cell empty."
         )
-
-
-def route_trip(name: str, points: Mapping[str, FloatArray]) -> Trip:
-    """One sample a second along `points` [points]: positions, speeds, other channels held.
-
-    >>> north = {"latitude_deg": [0.0, 0.0009], "longitude_deg": [0.0, 0.0]}
-    >>> trip = route_trip("up", {k: np.array(v) for k, v in (north | {SPEED: [0.0, 20.0]}).items()})
-    >>> trip.seconds, trip.channels[SPEED].round(2)[:3]  # 100 m in 10 s, two more m/s each
-    (11, array([2., 4., 6.]))
-    """
-    for channel in (*POSITION, SPEED):
-        if channel not in points:
-            raise DataError(f"Route '{name}' has no {channel}: a route has points and speeds.")
-    _refuse_gaps(name, points)
-    latitude, longitude = (points[channel] for channel in POSITION)
-    metres = distance_m(latitude[:-1], longitude[:-1], latitude[1:], longitude[1:])
-    # A point given twice is no leg.
-    moving = np.concatenate([[True], metres > 0])
-    moving_points = {channel: values[moving] for channel, values in points.items()}
-    metres = metres[metres > 0]
-    if not len(metres):
-        raise DataError(f"Route '{name}' needs at least two different points.")
-    speed = moving_points[SPEED]
-    mean_mps = (speed[:-1] + speed[1:]) / 2
-    if not mean_mps.all():
-        first = int(np.flatnonzero(mean_mps == 0)[0])
-        where = f"{moving_points[POSITION[0]][first]:g}°, {moving_points[POSITION[1]][first]:g}°"
-        raise DataError(f"Route '{name}' stands still from {where} on: give a speed above 0 there.")
-    leg_s = metres / mean_mps
-    at_s = np.concatenate([[0.0], np.cumsum(leg_s)])
-    # The last second may be only partly driven; a millisecond of one is rounding.
-    now_s = np.minimum(np.arange(1, np.ceil(at_s[-1] - 1e-3) + 1), at_s[-1])
-    leg = np.minimum(np.searchsorted(at_s, now_s) - 1, len(leg_s) - 1)
-    since_s = now_s - at_s[leg]
-    gain = (np.diff(speed) / leg_s)[leg]
-    share = (speed[leg] * since_s + gain * since_s**2 / 2) / metres[leg]
-    channels = {channel: values[leg] for channel, values in moving_points.items()}
-    channels[SPEED] = speed[leg] + gain * since_s
-    for channel in POSITION:
-        # The short way round, across the date line, too.
-        step = np.mod(np.diff(moving_points[channel]) + 180.0, 360.0) - 180.0
-        channels[channel] = moving_points[channel][leg] + share * step[leg]
-    return Trip(name, channels)
-
-
-def _refuse_gaps(name: str, points: Mapping[str, FloatArray]) -> None:
-    for channel, values in points.items():
-        limits = CHANNELS[channel]
-        wrong = ~np.isfinite(values) | (values < limits.low) | (values > limits.high)
-        if wrong.any():
-            place = int(np.argmax(wrong))
-            bounded = np.isfinite(limits.low)
-            allowed = f" from {limits.low:g} to {limits.high:g} {limits.unit}" if bounded else ""
-            raise DataError(
-                f"Route '{name}', point {place + 1}: {channel} is {values[place]:g}, and has to be "
-                f"a number{allowed}."
-            )
 
 
 def read_route(path: Path) -> tuple[Route, float | None]:

@@ -148,7 +148,7 @@ def _climbs(forecast: RouteForecast) -> str:
     rise = np.diff(forecast.height_m, prepend=0.0)
     if not forecast.hilly:
         return "unknown"
-    return f"{rise[rise > 0].sum():.0f} m, {-rise[rise < 0].sum():.0f} m"
+    return f"{rise[rise > 0].sum():.0f} m, {abs(rise[rise < 0].sum()):.0f} m"
 
 
 def _interval_rows(levels: FloatArray, unit: str, digits: int = 0) -> list[tuple[str, str]]:

@@ -8,25 +8,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedwatt.edge.drive_page import (
+from fedwatt.edge.route_forecast import PlannedRoute, RoutePlan, spread_text
+from fedwatt.edge.trip_page import (
     Drawn,
     MapLine,
     drive_figure,
     drive_page,
+    keep_units,
     map_drawn,
     score,
 )
-from fedwatt.edge.page import keep_units
-from fedwatt.edge.route_forecast import PlannedRoute, RoutePlan, spread_text
 from fedwatt.journeys.route_intervals import interval
-from fedwatt.report.style import LOOKS, MUTED, Look
+from fedwatt.report.style import LOOKS, Look
 from fedwatt.telemetry.trip import FloatArray
 
 MOST_POINTS = 800
 """Of a drawn line; more would be finer than a screen."""
-NEARLY_EMPTY = 0.1
-"""State of charge below which the figure shows where the battery is empty."""
-Draw = Callable[[Axes, PlannedRoute, Look], None]
+Lines = Callable[[PlannedRoute], FloatArray]
 
 
 def render_routes(plan: RoutePlan) -> str:
@@ -112,64 +110,51 @@ def route_figures(routes: Sequence[PlannedRoute], looks: Sequence[Look]) -> list
     return [*map_drawn(map(map_line, routes)), *profiles]
 
 
-def _figure(routes: Sequence[PlannedRoute], looks: Sequence[Look], unit: str, draw: Draw) -> Figure:
-    def draw_all(axes: Axes) -> None:
+def _figure(
+    routes: Sequence[PlannedRoute], looks: Sequence[Look], unit: str, lines: Lines
+) -> Figure:
+    def draw(axes: Axes) -> None:
         for planned, look in zip(routes, looks, strict=True):
-            draw(axes, planned, look)
+            _along(axes, planned, look, lines(planned))
 
-    return drive_figure("km", unit, MaxNLocator(8), draw_all, legend=len(routes) > 1)
+    return drive_figure("km", unit, MaxNLocator(8), draw, legend=len(routes) > 1)
 
 
-def _points(planned: PlannedRoute, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Kilometres and values [points, ...] of a line, thinned to what a screen shows."""
-    steps = len(values)
+def _along(axes: Axes, planned: PlannedRoute, look: Look, lines: FloatArray) -> None:
+    """Draw a line [points, 1], or one with its band [points, 3], as fine as a screen shows."""
+    steps = len(lines)
     at = np.unique(np.linspace(0, steps - 1, min(steps, MOST_POINTS)).astype(np.int64))
-    return planned.forecast.metres[at] / 1000, values[at]
+    kilometres = planned.forecast.metres[at] / 1000
+    middle, *band = lines[at].T
+    if band:
+        axes.fill_between(kilometres, *band, color=look.colour, alpha=0.16, linewidth=0)
+    axes.plot(kilometres, middle, color=look.colour, label=planned.name)
 
 
-def _height(axes: Axes, planned: PlannedRoute, look: Look) -> None:
-    axes.plot(*_points(planned, planned.forecast.height_m), color=look.colour, label=planned.name)
+def _height(planned: PlannedRoute) -> FloatArray:
+    return planned.forecast.height_m[:, None]
 
 
-def _speed(axes: Axes, planned: PlannedRoute, look: Look) -> None:
+def _speed(planned: PlannedRoute) -> FloatArray:
     forecast = planned.forecast
     # Over 400 m: of a single step the mean speed is mostly whether somebody stopped there.
     steps = min(max(round(400 / forecast.route.step_m), 1), len(forecast.seconds))
     seconds = np.concatenate([np.zeros(steps), forecast.seconds])
     metres = np.concatenate([np.zeros(steps), forecast.metres])
     mean = (metres[steps:] - metres[:-steps]) / np.maximum(seconds[steps:] - seconds[:-steps], 1e-9)
-    axes.plot(
-        *_points(planned, np.minimum(3.6 * mean, 200.0)), color=look.colour, label=planned.name
-    )
-    axes.set_ylim(bottom=0)
+    return np.asarray(np.minimum(3.6 * mean, 200.0)[:, None])
 
 
-def _energy(axes: Axes, planned: PlannedRoute, look: Look) -> None:
+def _energy(planned: PlannedRoute) -> FloatArray:
     forecast = planned.forecast
-    low, high = interval(forecast.energy_levels_wh / 1000, 0.9)
-    _band(axes, planned, look, forecast.energy_wh / 1000, low, high)
+    ends = interval(forecast.energy_levels_wh, 0.9)
+    return np.column_stack([forecast.energy_wh, *ends]) / 1000
 
 
-def _charge(axes: Axes, planned: PlannedRoute, look: Look) -> None:
+def _charge(planned: PlannedRoute) -> FloatArray:
     arrival = planned.arrival
-    if arrival is None:
-        return
-    _band(axes, planned, look, 100 * arrival.along, *interval(100 * arrival.levels_along, 0.9))
-    if arrival.levels_along.min() < NEARLY_EMPTY:
-        axes.axhline(0, color=MUTED, linewidth=0.8)
-
-
-def _band(
-    axes: Axes,
-    planned: PlannedRoute,
-    look: Look,
-    middle: FloatArray,
-    low: FloatArray,
-    high: FloatArray,
-) -> None:
-    kilometres, ends = _points(planned, np.stack([low, high], axis=1))
-    axes.fill_between(kilometres, *ends.T, color=look.colour, alpha=0.16, linewidth=0)
-    axes.plot(*_points(planned, middle), color=look.colour, label=planned.name)
+    assert arrival is not None
+    return 100 * np.column_stack([arrival.along, *interval(arrival.levels_along, 0.9)])
 
 
 def _facts(plan: RoutePlan) -> dict[str, str]:

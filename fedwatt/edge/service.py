@@ -25,8 +25,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fedwatt import __version__
-from fedwatt.edge.handlers import Handlers
-from fedwatt.edge.openapi import document, first_problem
+from fedwatt.edge.handlers import Handlers, document, first_problem
 from fedwatt.errors import FedwattError, SettingError
 from fedwatt.files import parse_json
 

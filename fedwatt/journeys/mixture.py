@@ -215,6 +215,11 @@ def chosen_mixture(client: Client, fleet: FleetRidge, network: FloatArray) -> Mi
     return Mixture(float(weights[0]), weights[1] * ridge, balance)
 
 
+def unvalidated_mixture(client: Client, fleet: FleetRidge) -> Mixture:
+    """Return the mean of both members, for a vehicle without validation trips."""
+    return Mixture(float(WEIGHTS[0]), WEIGHTS[1] * mixed_ridge(client, fleet))
+
+
 def member_weights(predicted: FloatArray, true: FloatArray) -> FloatArray:
     """Return the weights [2] of predictions [windows, 2] of the network and the ridge.
 

@@ -53,7 +53,7 @@ def trip_numbers(ends: IntArray, window: int) -> IntArray:
 def trip_means(values: FloatArray, trip: IntArray) -> FloatArray:
     """Return means over trips, [trips, ...], of values [windows, ...]."""
     windows = np.bincount(trip)
-    columns = values.reshape(len(values), -1).T
+    columns = values.reshape(len(values), int(np.prod(values.shape[1:]))).T
     means = np.stack([np.bincount(trip, column) / windows for column in columns], axis=1)
     return means.reshape(len(windows), *values.shape[1:])
 

@@ -3,6 +3,8 @@
 RUN/fleet_ridge.json    the fleet's ridge, where `model.mixture` is on (`journeys.ridge`)
 RUN/trip_prior.json     by method, the sizes of a trip's residuals (`journeys.prior`)
 RUN/intervals.json      by method, the scores of its vehicles (`journeys.intervals`)
+RUN/unseen.json         the mean scaling of its vehicles, and by method the scores that each of them
+                        would have without trips of its own
 RUN/routes.json         the route model of the fleet, from training and validation trips
 
 All are made of sums over vehicles. A vehicle's own ridges are not here: `fedwatt export` computes
@@ -33,6 +35,7 @@ from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.fleet_routes import FleetRoutes, VehicleRoutes, passes
 from fedwatt.journeys.intervals import (
     Intervals,
+    Scores,
     contribution,
     fitted_prior,
     fleet_intervals,
@@ -41,7 +44,7 @@ from fedwatt.journeys.intervals import (
     score_sums,
     validation_scores,
 )
-from fedwatt.journeys.mixture import Mixture, chosen_mixture
+from fedwatt.journeys.mixture import Mixture, chosen_mixture, unvalidated_mixture
 from fedwatt.journeys.ridge import FleetRidge, fleet_ridge, series_features
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
@@ -55,12 +58,15 @@ from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 from fedwatt.windows import Client
 from fedwatt.windows.client import prepared, split_of_trips
 from fedwatt.windows.features import feature_names, trip_features
+from fedwatt.windows.scaling import FleetScaling
 from fedwatt.windows.splits import held_out_vehicles, window_ends
 from fedwatt.windows.time_offset import delayed
 
 RIDGE_FILE: Final = "fleet_ridge.json"
 PRIOR_FILE: Final = "trip_prior.json"
 INTERVALS_FILE: Final = "intervals.json"
+UNSEEN_FILE: Final = "unseen.json"
+SCALING: Final = "mean scaling"
 
 
 def mixed_predictions(federation: Federation, network: Predictions) -> Predictions:
@@ -121,9 +127,92 @@ def write_trip_prior(
     # Of the first seed alone: a vehicle must not count several times.
     scores = [validation_scores(*vehicle, prior) for vehicle in validated[:vehicles]]
     if scores:
-        means = fleet_means(map(score_sums, scores))
-        intervals = fleet_intervals(contribution(vehicle, means) for vehicle in scores)
-        _add(run / INTERVALS_FILE, label, intervals.to_json())
+        _add_intervals(run / INTERVALS_FILE, label, scores)
+
+
+def _add_intervals(file: Path, label: str, scores: Sequence[Scores]) -> None:
+    """Add the intervals of a method, from its vehicles' scores, to a file of the run."""
+    means = fleet_means(map(score_sums, scores))
+    intervals = fleet_intervals(contribution(vehicle, means) for vehicle in scores)
+    _add(file, label, intervals.to_json())
+
+
+def write_unseen(
+    run: Path, label: str, federation: Federation, weights: Tensor, ridge: FleetRidge | None
+) -> None:
+    """Write what vehicles begin with that the run has not seen, for a global model [D].
+
+    The mean scaling of the vehicles, and the intervals of unseen ones: each vehicle is scored with
+    the mean scaling, the global network and the fleet's part of the ridge, as if none of its trips
+    were known. Vehicles whose features are not scaled one by one leave nothing.
+    """
+    clients = [client for client in federation.fleet.clients if not client.held_out]
+    prior = read_trip_prior(run, label)
+    if prior is None or any(c.scaler is None or c.scaler.mix is not None for c in clients):
+        return
+    mean = fleet_scaling(clients)
+    scores = []
+    for client in (_without_trips(client, mean) for client in clients):
+        mixture = None if ridge is None else unvalidated_mixture(client, ridge)
+        model = VehicleModel(federation.model, weights.cpu(), client, mixture)
+        predicted = mean.labels.forward(model.of_split("validation"))
+        scores.append(validation_scores(client, predicted, prior))
+    _add_intervals(run / UNSEEN_FILE, label, scores)
+    entry = {name: np.asarray(value).tolist() for name, value in vars(mean).items()}
+    _add(run / UNSEEN_FILE, SCALING, entry)
+
+
+def fleet_scaling(clients: Sequence[Client]) -> FleetScaling:
+    """Return the mean scaling of vehicles, each of which scales its own features."""
+    scalers = [client.scaler for client in clients if client.scaler is not None]
+    consumption = []
+    for client, scaler in zip(clients, scalers, strict=True):
+        if "speed" in client.features:
+            metres = client.window * max(float(scaler.center[client.features.index("speed")]), 0.1)
+            label = float(client.energy_wh(client.labels["train"]).mean())
+            consumption.append(1000 * label / metres)
+    masses = [client.mass_kg for client in clients if client.mass_kg]
+    return FleetScaling(
+        center=np.mean([scaler.center for scaler in scalers], axis=0),
+        scale=np.mean([scaler.scale for scaler in scalers], axis=0),
+        label_center=float(np.mean([client.label_center_wh for client in clients])),
+        label_scale=float(np.mean([client.label_scale_wh for client in clients])),
+        lag_s=float(np.mean([client.lag_s for client in clients])),
+        wh_per_km=float(np.mean(consumption)) if consumption else 0.0,
+        mass_kg=float(np.mean(masses)) if masses else 0.0,
+    )
+
+
+def read_fleet_scaling(run: Path) -> FleetScaling:
+    """Return the mean scaling of a run's vehicles."""
+    entry = (_read(run / UNSEEN_FILE) or {}).get(SCALING)
+    if entry is None:
+        raise RunError(
+            f"{run} has no {UNSEEN_FILE}, with which a new vehicle begins: vehicles of a deployed "
+            "fleet do not share it. Train the run on a stored or built-in fleet."
+        )
+    arrays = {name: np.array(entry[name]) for name in ("center", "scale")}
+    return FleetScaling(**{**entry, **arrays})
+
+
+def _without_trips(client: Client, mean: FleetScaling) -> Client:
+    """Return a vehicle as one whose training trips are not known."""
+    assert client.scaler is not None
+    physical = client.series * client.scaler.scale + client.scaler.center
+    labels = {
+        split: mean.labels.forward(client.energy_wh(values)).astype(np.float32)
+        for split, values in client.labels.items()
+    }
+    return replace(
+        client,
+        series=mean.features.forward(physical).astype(np.float32),
+        scaler=mean.features,
+        ends={**client.ends, "train": client.ends["train"][:0]},
+        labels={**labels, "train": labels["train"][:0]},
+        label_center_wh=float(mean.labels.center),
+        label_scale_wh=float(mean.labels.scale),
+        masked=0,
+    )
 
 
 def read_trip_prior(run: Path, label: str) -> TripPrior | None:
@@ -132,9 +221,9 @@ def read_trip_prior(run: Path, label: str) -> TripPrior | None:
     return None if entry is None else TripPrior(**entry)
 
 
-def read_intervals(run: Path, label: str) -> Intervals | None:
-    """Return the intervals of a method; None where the run has none."""
-    entry = (_read(run / INTERVALS_FILE) or {}).get(label)
+def read_intervals(run: Path, label: str, *, unseen: bool = False) -> Intervals | None:
+    """Return a method's intervals, of its vehicles or of `unseen` ones; None: the run has none."""
+    entry = (_read(run / (UNSEEN_FILE if unseen else INTERVALS_FILE)) or {}).get(label)
     return None if entry is None else Intervals.from_json(entry)
 
 
@@ -195,11 +284,15 @@ def learn_run_routes(config: RunConfig) -> FleetRoutes:
 def own_elevation(
     vehicle: Vehicle, config: RunConfig, shared: ElevationMap | None
 ) -> ElevationMap | None:
-    """Return the vehicle's own map: the shared one and private nodes that lower its errors."""
-    if shared is None or len({trip.recording for trip in vehicle.trips}) < FEWEST_TRIPS:
-        return shared
-    alone = frozenset([vehicle.name])
-    survey = survey_fleet([vehicle], alone, shared.grid, config.elevation, config.data)
+    """Return the vehicle's own map: the shared one and private nodes that lower its errors.
+
+    A vehicle of fewer than `FEWEST_TRIPS` trips has the shared one.
+    """
+    if shared is None:
+        return None
+    enough = len({trip.recording for trip in vehicle.trips}) >= FEWEST_TRIPS
+    contributors = frozenset([vehicle.name] if enough else [])
+    survey = survey_fleet([vehicle], contributors, shared.grid, config.elevation, config.data)
     return own_maps(*survey, shared, config.elevation)[vehicle.name]
 
 

@@ -20,7 +20,13 @@ from fedwatt.federation.evaluate import Predictions, predictions_of
 from fedwatt.federation.federation import Network
 from fedwatt.federation.records import Row
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.journeys import mixed_predictions, write_fleet_ridge, write_trip_prior
+from fedwatt.runs.journeys import (
+    mixed_predictions,
+    read_fleet_ridge,
+    write_fleet_ridge,
+    write_trip_prior,
+    write_unseen,
+)
 from fedwatt.runs.model_file import personalised_file, write_personalised
 from fedwatt.runs.provenance import fleet_partition
 from fedwatt.runs.run import Run, RunBackend
@@ -168,6 +174,10 @@ class Simulation(RunBackend):
             personalised = personalised and mixed_predictions(evaluated, personalised)
             write_fleet_ridge(run.folder, evaluated.fleet.clients)
         write_trip_prior(run.folder, choice.label, evaluated, personalised or final, state.live)
+        if state.live:
+            ridge = read_fleet_ridge(run.folder)
+            weights = state.final_weights[state.live[0]]
+            write_unseen(run.folder, choice.label, evaluated, weights, ridge)
         used = {} if personalised is None else {"personalised": personalised.test}
         if mixes:
             used["final"] = final.test

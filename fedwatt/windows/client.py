@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.errors import DataError, check
 from fedwatt.settings import Checked, choice, number
-from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
+from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Vehicle
 from fedwatt.windows.features import CLIMB_KNOWN, FEATURES, feature_names, trip_features
 from fedwatt.windows.labelled import (
     LabelledTrip,
@@ -31,10 +31,12 @@ from fedwatt.windows.labelled import (
     window_strata,
 )
 from fedwatt.windows.paged import Mapped, gather_clients
-from fedwatt.windows.scaling import SCALINGS, Scaler, about_zero
-from fedwatt.windows.splits import SPLITS, held_out_vehicles, lowest_draws, split_trips
+from fedwatt.windows.scaling import SCALINGS, FleetScaling, Scaler, about_zero, pooled
+from fedwatt.windows.splits import SPLITS, held_out_vehicles, lowest_draws
 from fedwatt.windows.targets import ENERGY, Target, get_target, refuse_leaks
-from fedwatt.windows.time_offset import aligned, vehicle_lag_s
+from fedwatt.windows.vehicle_trips import prepared as prepared
+from fedwatt.windows.vehicle_trips import split_of_trips as split_of_trips
+from fedwatt.windows.vehicle_trips import split_of_unseen, usable_trips
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +126,7 @@ class Client:
     simulated      its energy is simulated, not measured
     scaler         how `series` was scaled; None for a series made by hand
     lag_s          seconds by which its motion was delayed before features were made of it
+    mass_kg        of the vehicle; 0: unknown
     """
 
     name: str
@@ -144,6 +147,7 @@ class Client:
     label_typical: float = ENERGY.typical
     label_grain: float = 0.0
     lag_s: float = 0.0
+    mass_kg: float = 0.0
 
     def energy_wh(self, labels: NDArray[np.floating]) -> FloatArray:
         """Return scaled labels or predictions of any shape in the target's unit, float64."""
@@ -284,59 +288,29 @@ class Fleet:
         return digest.hexdigest()
 
 
-def usable_trips(vehicle: Vehicle, settings: DataSettings) -> list[Trip]:
-    """Return the trips that are long enough for a window and its label."""
-    least = settings.window + settings.predicts.ahead(settings.window)
-    return [trip for trip in vehicle.trips if trip.seconds >= least]
-
-
-def split_of_trips(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
-    """Return the split of every trip by its name, without trips that hold no window."""
-    usable = usable_trips(vehicle, settings)
-    recordings = {trip.name: trip.recording for trip in usable}
-    long_enough = len(set(recordings.values()))
-    if long_enough < len(SPLITS):
-        recorded = len({trip.recording for trip in vehicle.trips})
-        least = settings.window + settings.predicts.ahead(settings.window)
-        raise DataError(
-            f"Vehicle '{vehicle.name}' has {recorded} trips, {long_enough} of them at least "
-            f"{least} s long; training, validation and test need one each (the parts of "
-            "a trip that was cut at gaps count as one). Give it more or longer trips, choose a "
-            "shorter window, or leave the vehicle out."
-        )
-    trips = split_trips(vehicle.name, recordings, settings.split, settings.split_seed)
-    return {trip: split for split in SPLITS for trip in trips[split]}
-
-
-def prepared(vehicle: Vehicle, settings: DataSettings) -> Vehicle:
-    """Return the vehicle with its motion delayed by its own time offset, if `align` is set.
-
-    A vehicle with a time offset among its facts was delayed before, as for learning elevation.
-    """
-    if not settings.align or "lag_s" in vehicle.facts:
-        return vehicle
-    return aligned(vehicle, vehicle_lag_s(vehicle, split_of_trips(vehicle, settings)))
-
-
-def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
+def build_client(
+    vehicle: Vehicle, settings: DataSettings, *, unseen: FleetScaling | None = None
+) -> Client:
     """Return features, splits, windows and labels of one vehicle.
 
-    Trips shorter than the window hold no window and are left out.
+    Trips shorter than the window hold no window and are left out. An `unseen` vehicle may have any
+    number of trips: its scaling is pooled with its fleet's, and it has no test trips.
     """
     vehicle.refuse_unless_trainable()
-    vehicle = prepared(vehicle, settings)
+    vehicle = prepared(vehicle, settings, unseen)
     names = feature_names(settings.features)
     target = settings.predicts
     window = settings.window
-    split_of = split_of_trips(vehicle, settings)
+    splits = split_of_trips if unseen is None else split_of_unseen
+    split_of = splits(vehicle, settings)
     parts = _labelled_trips(vehicle, settings, split_of)
     of = {split: [part for part in parts if part.split == split] for split in SPLITS}
-    scaler = _scaler(np.concatenate([part.rows for part in of["train"]]), names, settings)
-    values = {split: np.concatenate([part.labels for part in of[split]]) for split in SPLITS}
-    _refuse_empty(values, vehicle, target)
-    label_scaler = Scaler(np.array(0.0), np.array(settings.label_scale_wh))
-    if settings.label_scaling == "vehicle":
-        label_scaler = SCALINGS[settings.scaling](values["train"])
+    no_rows = np.empty((0, len(names)))
+    rows = np.concatenate([no_rows, *(part.rows for part in of["train"])])
+    values = {split: _joined([part.labels for part in of[split]]) for split in SPLITS}
+    if unseen is None:
+        _refuse_empty(values, vehicle, target)
+    scaler, label_scaler = _scalers(rows, values["train"], names, settings, unseen)
     if settings.components or settings.selected:
         mix = own_mix(of["train"], scaler, window, settings.components, settings.selected)
         scaler = replace(scaler, mix=mix)
@@ -346,17 +320,18 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
     of["train"] += masked
     parts += masked
     starts = dict(zip(parts, np.cumsum([0, *(len(part.rows) for part in parts)]), strict=False))
-    labels = {split: np.concatenate([part.labels for part in of[split]]) for split in SPLITS}
+    labels = {split: _joined([part.labels for part in of[split]]) for split in SPLITS}
+    series = [scaler.forward(part.rows).astype(np.float32) for part in parts]
     return Client(
         name=vehicle.name,
         features=settings.columns,
         window=window,
-        series=np.concatenate([scaler.forward(part.rows).astype(np.float32) for part in parts]),
-        ends={s: np.concatenate([starts[part] + part.ends for part in of[s]]) for s in SPLITS},
+        series=np.concatenate(series) if series else no_rows.astype(np.float32),
+        ends={s: _joined([starts[part] + part.ends for part in of[s]], np.int64) for s in SPLITS},
         labels={s: label_scaler.forward(labels[s]).astype(np.float32) for s in SPLITS},
         label_center_wh=float(label_scaler.center),
         label_scale_wh=float(label_scaler.scale),
-        strata=window_strata(of["test"], window),
+        strata=window_strata(of["test"], window) if of["test"] else {},
         trips={
             s: tuple(t for t, trip_split in split_of.items() if trip_split == s) for s in SPLITS
         },
@@ -367,7 +342,13 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
         label_typical=target.typical,
         label_grain=target.grain([part.trip for part in parts], vehicle.facts, vehicle.name),
         lag_s=float(vehicle.facts.get("lag_s", 0.0)),
+        mass_kg=float(vehicle.facts.get("mass_kg") or 0.0),
     )
+
+
+def _joined(parts: Sequence[NDArray[Any]], dtype: type = np.float64) -> NDArray[Any]:
+    """Return the parts one after the other; empty of none."""
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
 def _labelled_trips(
@@ -394,6 +375,26 @@ def _refuse_empty(labels: Mapping[str, FloatArray], vehicle: Vehicle, target: Ta
                 f"Vehicle '{vehicle.name}' has no {split} window with a label of the target "
                 f"'{target.name}'. Give it more driving, or leave the vehicle out."
             )
+
+
+def _scalers(
+    rows: FloatArray,
+    labels: FloatArray,
+    names: tuple[str, ...],
+    settings: DataSettings,
+    unseen: FleetScaling | None,
+) -> tuple[Scaler, Scaler]:
+    """Return the scaling of features and labels, pooled with the fleet's for an unseen vehicle."""
+    label_scaler = Scaler(np.array(0.0), np.array(settings.label_scale_wh))
+    if unseen is not None and not len(labels):
+        by_vehicle = settings.label_scaling == "vehicle"
+        return unseen.features, unseen.labels if by_vehicle else label_scaler
+    scaler = _scaler(rows, names, settings)
+    if settings.label_scaling == "vehicle":
+        label_scaler = SCALINGS[settings.scaling](labels)
+        if unseen is not None:
+            label_scaler = pooled(unseen.labels, label_scaler, len(rows))
+    return scaler if unseen is None else pooled(unseen.features, scaler, len(rows)), label_scaler
 
 
 def _scaler(rows: FloatArray, names: tuple[str, ...], settings: DataSettings) -> Scaler:

@@ -13,7 +13,7 @@ feature's variance, so that units do not matter, and the intercept is free.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,61 @@ class Scaler:
         """Scale `values` [..., features]."""
         scaled = (values - self.center) / self.scale
         return scaled if self.mix is None else scaled @ self.mix
+
+
+PRIOR_S = 3600.0
+"""Seconds of driving after which a vehicle's scaling counts as much as its fleet's."""
+
+
+@dataclass(frozen=True, eq=False)
+class FleetScaling:
+    """The mean scaling of a fleet's vehicles, with which a vehicle of few trips or none begins.
+
+    center, scale              of the features, [features]
+    label_center, label_scale  of the labels, in the target's unit
+    lag_s                      time offset
+    wh_per_km, mass_kg         of the vehicles; 0: unknown
+    """
+
+    center: FloatArray
+    scale: FloatArray
+    label_center: float
+    label_scale: float
+    lag_s: float = 0.0
+    wh_per_km: float = 0.0
+    mass_kg: float = 0.0
+
+    @property
+    def features(self) -> Scaler:
+        """The scaling of the features."""
+        return Scaler(self.center, self.scale)
+
+    @property
+    def labels(self) -> Scaler:
+        """The scaling of the labels."""
+        return Scaler(np.array(self.label_center), np.array(self.label_scale))
+
+    def times(self, factor: float) -> "FleetScaling":
+        """Return the scaling for a vehicle that takes `factor` times the fleet's energy."""
+        return replace(
+            self, label_center=self.label_center * factor, label_scale=self.label_scale * factor
+        )
+
+
+def pooled(prior: Scaler, vehicle: Scaler, seconds: int) -> Scaler:
+    """Return a vehicle's scaling from `seconds` of driving, pooled with a prior of `PRIOR_S`.
+
+    With the prior's share s of the time, centre c = s c₀ + (1 - s) c₁ and variance
+    s σ₀² + (1 - s) σ₁² + s (1 - s) (c₁ - c₀)².
+
+    >>> pooled(Scaler(np.array(0.0), np.array(1.0)), Scaler(np.array(2.0), np.array(1.0)), 3600)
+    Scaler(center=np.float64(1.0), scale=np.float64(1.4142135623730951), mix=None)
+    """
+    share = PRIOR_S / (PRIOR_S + seconds)
+    center = share * prior.center + (1 - share) * vehicle.center
+    within = share * prior.scale**2 + (1 - share) * vehicle.scale**2
+    between = share * (1 - share) * (vehicle.center - prior.center) ** 2
+    return Scaler(center, np.sqrt(within + between))
 
 
 def zscore(rows: FloatArray) -> Scaler:

@@ -21,6 +21,7 @@ PAGES = (
     "method_costs",
     "index_repeatability",
     "journeys_routes",
+    "edge_adapt",
     "elevation_tables",
     "local_baselines",
 )

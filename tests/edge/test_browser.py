@@ -8,9 +8,8 @@ import pytest
 
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
-from fedwatt.edge.forecast import Forecast
-from fedwatt.edge.page import render
-from fedwatt.edge.trips import charge_over_time, estimate_range, predict_trip
+from fedwatt.edge.trip_page import render
+from fedwatt.edge.trips import Forecast, charge_over_time, estimate_range, predict_trip
 
 from .test_elevation import elevation_field, located_vehicle
 from .toys import trained
@@ -42,17 +41,17 @@ def browser(tmp_path_factory):
     return look
 
 
-@pytest.mark.parametrize("kind", ["Trip", "Route", "Trip over hills"])
+@pytest.mark.parametrize("kind", ["trip", "empty battery", "trip over hills"])
 def test_nothing_sticks_out_at_any_width(kind, model, browser, tmp_path):
     vehicle = located_vehicle()
-    if kind == "Trip over hills":
+    if kind == "trip over hills":
         run = trained(features="base, elevation")
         export(run, tmp_path / "hills.onnx", vehicle=vehicle, field=elevation_field())
         model = EnergyModel(tmp_path / "hills.onnx")
     found = predict_trip(model, vehicle.trips[0], vehicle.name)
-    reach = estimate_range(found, 0.001, 20_000) if kind == "Route" else None
+    reach = estimate_range(found, 0.001, 20_000) if kind == "empty battery" else None
     charge = charge_over_time(found, 0.5, 20_000)
-    page = render(Forecast(found.trip, kind, "", model.card, found, reach, charge))
+    page = render(Forecast(found.trip, "", model.card, found, reach, charge))
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     frames = "".join(
         f'<iframe src="page.html" style="border:0;width:{width}px;height:900px"></iframe>'

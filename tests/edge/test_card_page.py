@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fedwatt.edge.about import about_fleet, about_run
-from fedwatt.edge.card_page import UNKNOWN, render, sections
+from fedwatt.edge.card import UNKNOWN, render, sections
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
+from fedwatt.edge.export_run import about_fleet, about_run
 from tests.report.conftest import VEHICLES, run_folder  # noqa: F401 (a fixture)
 
 from .toys import trained

@@ -46,14 +46,6 @@ def test_an_onnx_model_of_somebody_else(tmp_path):
         EnergyModel(tmp_path / "other.onnx")
 
 
-def test_a_model_for_other_features(model):
-    others = [*model.card.features[:-1], "grade"]
-    with pytest.raises(DataError, match="it also needs heater and it does not know grade"):
-        EnergyModel(model.path, features=others)
-    with pytest.raises(DataError, match="their order is another"):
-        EnergyModel(model.path, features=model.card.features[::-1])
-
-
 def test_windows_of_another_shape(model):
     with pytest.raises(DataError, match=r"\[batch, 60, 8\]; got \[1, 60, 7\]"):
         model.energy(np.zeros((1, 60, 7)))

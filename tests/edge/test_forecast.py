@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedwatt.edge.card import ModelCard
-from fedwatt.edge.forecast import Forecast, forecast
-from fedwatt.edge.trips import TripPrediction, charge_over_time, estimate_range
+from fedwatt.edge.trips import Forecast, TripPrediction, charge_over_time, estimate_range, forecast
 from fedwatt.errors import SettingError
 from fedwatt.telemetry import Trip
 
@@ -33,7 +32,7 @@ def drive(*, bars: bool = True, measured_wh: float | None = 800.0) -> Forecast:
     measured = None if measured_wh is None else np.full(100, measured_wh / 100)
     total = np.cumsum(each)
     found = TripPrediction(trip, each[:41], each, measured, total - half, total + half, 0.9)
-    return Forecast(trip, "Trip", "car", CARD, found, None, None)
+    return Forecast(trip, "car", CARD, found, None, None)
 
 
 def test_the_rows_of_a_recorded_trip():

@@ -73,7 +73,7 @@ def test_onnx_and_torch_agree_on_every_test_window_of_the_embedded_fleet(
     run = learned(backbone)
     file = tmp_path / "model.onnx"
     export(run, file)
-    model = EnergyModel(file, features=fleet.features)
+    model = EnergyModel(file)
     for client in fleet.clients:
         reference = torch_energy(run, client)
         gap = np.abs(model.energies(client.series, client.ends["test"]) - reference)

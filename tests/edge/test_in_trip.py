@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.edge.energy_meter import EnergyMeter
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
-from fedwatt.edge.predictor import EnergyPredictor
+from fedwatt.edge.predictor import EnergyMeter, EnergyPredictor
 from fedwatt.edge.trips import outcome, predict_trip
 from fedwatt.journeys.filter import TripPrior, in_trip
 from fedwatt.journeys.mixture import chosen_mixture

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedwatt.edge.energy_model import EnergyModel
-from fedwatt.edge.export import export, personalised, read_trained
+from fedwatt.edge.export import export, read_trained
+from fedwatt.edge.export_run import personalised
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError
 from fedwatt.runs.config import from_toml

@@ -5,11 +5,11 @@ import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
-from fedwatt.edge.drive_page import MapLine, map_drawn, route_map
 from fedwatt.edge.export import export
 from fedwatt.edge.pretrained import route_model
 from fedwatt.edge.route_forecast import Departure, plan_routes
 from fedwatt.edge.route_page import render_routes
+from fedwatt.edge.trip_page import MapLine, map_drawn, route_map
 from fedwatt.edge.trips import estimate_range, predict_trip
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, SettingError

@@ -8,10 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
-from fedwatt.edge.forecast import Forecast
-from fedwatt.edge.page import headline
 from fedwatt.edge.reading import read_trip
-from fedwatt.edge.trips import TripPrediction, estimate_range, predict_trip
+from fedwatt.edge.trip_page import headline
+from fedwatt.edge.trips import Forecast, TripPrediction, estimate_range, predict_trip
 from fedwatt.errors import DataError, FedwattError, SettingError
 from fedwatt.telemetry import Trip
 from fedwatt.telemetry.store import write_vehicle
@@ -132,7 +131,7 @@ def test_a_trip_that_the_model_was_made_with_is_no_test(model, vehicle):
 
 def forecast_of(found, reach=None):
     card = SimpleNamespace(vehicle="car")
-    return Forecast(found.trip, "Trip", "", card, found, reach, None)
+    return Forecast(found.trip, "", card, found, reach, None)
 
 
 def test_the_headline_has_both_signs():
@@ -169,13 +168,12 @@ def test_export_and_predict_from_the_command_line(vehicle, tmp_path, monkeypatch
     splits = split_of_trips(vehicle, trained().config.data)
     new, seen = (next(t for t, s in splits.items() if s == split) for split in ("test", "train"))
     trip = f"car/{new}"
-    table = says("predict", "m.onnx", trip, "--html", "p.html", "--plot", "e.svg")
+    table = says("predict", "m.onnx", trip, "--html", "p.html")
     assert "measured energy" in table and "little about new trips" not in table
     assert f"{seen} is a training trip of {vehicle.name}" in says(
         "predict", "m.onnx", f"car/{seen}"
     )
     assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
-    assert (tmp_path / "e.svg").read_text().startswith("<?xml")
     reach = ("predict", "m.onnx", "plan.csv", "--soc", "80", "--capacity", "20")
     assert "SoC on arrival" in says(*reach, "--html", "q.html")
     for words in ((*reach[:4], "140", *reach[5:]), ("predict", "plain.onnx", trip), reach[:5]):

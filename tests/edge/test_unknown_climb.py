@@ -6,9 +6,7 @@ import pytest
 from fedwatt.edge.clock import Timing
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
-from fedwatt.edge.page import model_facts
 from fedwatt.edge.predictor import EnergyPredictor
-from fedwatt.edge.reading import route_trip
 from fedwatt.edge.trips import predict_trip, unknown_share
 from fedwatt.elevation.climb import climb_from, unlocated, with_climb
 from fedwatt.telemetry import Trip
@@ -17,7 +15,7 @@ from fedwatt.telemetry.trip import RawTrip
 from fedwatt.windows.client import split_of_trips
 
 from .test_elevation import as_known_then, elevation_field, located_vehicle, on_the_road
-from .test_route import points
+from .test_route import straight
 from .toys import rendered, trained
 
 
@@ -167,10 +165,7 @@ def test_what_counts_as_known():
 
 def test_a_route_beyond_the_known_ground(model):
     # 1 km over the map's ground, then 3 km where it ends, at 10 m/s.
-    way = points(
-        [2000, 3000, 6000], [10, 10, 10], ambient_c=[5] * 3, ac_w=[0] * 3, heater_w=[0] * 3
-    )
-    prediction = predict_trip(model, route_trip("out", way), "")
+    prediction = predict_trip(model, straight("out", np.arange(2010.0, 6001.0, 10.0), 10.0), "")
     first = int(np.argmin(prediction.climb_known))
     assert prediction.climb_known[:first].all() and not prediction.climb_known[first:].any()
     known = prediction.trip.channels["climb_known"]
@@ -183,4 +178,3 @@ def test_the_page_says_how_many_windows_have_unknown_climb(model):
     page = rendered(prediction, model.card)
     # 71 of 141 windows, worked out above.
     assert "Climb known" in page and "unknown in 70 of 141 windows" in page
-    assert "elsewhere climb is unknown" in model_facts(model.card)["Elevation"]

@@ -7,9 +7,8 @@ import torch
 
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel
-from fedwatt.edge.forecast import Forecast
-from fedwatt.edge.page import render
-from fedwatt.edge.trips import TripPrediction
+from fedwatt.edge.trip_page import render
+from fedwatt.edge.trips import Forecast, TripPrediction
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
@@ -81,4 +80,4 @@ def hold_of(trip: RawTrip) -> float:
 
 def rendered(found: TripPrediction, card: ModelCard, vehicle: str = "", charge=None) -> str:
     """The page of a predicted trip."""
-    return render(Forecast(found.trip, "Trip", vehicle, card, found, None, charge))
+    return render(Forecast(found.trip, vehicle, card, found, None, charge))

@@ -152,7 +152,7 @@ def test_too_few_answers_are_no_empty_field(surveys):
     def totals(question, present):
         return {}, frozenset("01")
 
-    with pytest.raises(RunError, match="2 vehicles are in a sum for hills, and 3 are needed"):
+    with pytest.raises(RunError, match="2 vehicles are in a sum for elevation, and 3 are needed"):
         learn_from_totals(totals, frozenset("012345"), GRID, settings())
 
 

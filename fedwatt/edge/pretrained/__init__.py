@@ -24,6 +24,8 @@ from fedwatt.journeys.route_model import RouteModel
 
 if TYPE_CHECKING:  # a forecast of a route needs no onnxruntime
     from fedwatt.edge.energy_model import EnergyModel
+    from fedwatt.runs.config import RunConfig
+    from fedwatt.telemetry import Vehicle
 
 LARGEST_BYTES: Final = 10_000_000
 FEWEST_FOR_ELEVATION: Final = 10
@@ -64,7 +66,7 @@ def unseen_routes(name: str, mass_kg: float | None, consumption: float | None) -
     return replace(model, vehicle=name, capacity_wh=vehicle.capacity_wh)
 
 
-def owner_routes(name: str, folder: Path, mass: float | None) -> RouteModel:
+def owner_routes(name: str, vehicle: "Vehicle", mass: float | None) -> RouteModel:
     """Return a pre-trained model that a vehicle's own trips have taught where and how it drives.
 
     Its driving field and its elevation map are made from these trips alone, and counted as those of
@@ -72,10 +74,8 @@ def owner_routes(name: str, folder: Path, mass: float | None) -> RouteModel:
     """
     from fedwatt.elevation.learn import learn_alone
     from fedwatt.elevation.settings import ElevationSettings
-    from fedwatt.telemetry.store import read_vehicle
     from fedwatt.windows import DataSettings
 
-    vehicle = read_vehicle(folder)
     fleet = shipped_fleet()
     hills = None
     if len({trip.recording for trip in vehicle.trips}) >= FEWEST_FOR_ELEVATION:
@@ -95,7 +95,9 @@ def route_model(model: str, plan: Departure) -> RouteModel:
         elif plan.consumption is not None:
             raise SettingError(CONSUMPTION_AND_TRIPS)
         else:
-            chosen = owner_routes(model, plan.vehicle, plan.mass_kg)
+            from fedwatt.telemetry.store import read_vehicle
+
+            chosen = owner_routes(model, read_vehicle(plan.vehicle), plan.mass_kg)
     elif Path(model).is_dir():
         chosen = _run_routes(Path(model), plan)
     else:
@@ -118,7 +120,7 @@ def file_routes(model: "EnergyModel") -> RouteModel:
 def _run_routes(run: Path, plan: Departure) -> RouteModel:
     """Return the routes of a run's fleet for the plan's vehicle, or for an unseen one."""
     # A computer that only predicts has model files, and none of what run folders need.
-    from fedwatt.runs.journeys import run_routes, vehicle_routes
+    from fedwatt.runs.journeys import run_routes
     from fedwatt.runs.model_file import read_model_config
     from fedwatt.telemetry.store import read_vehicle
 
@@ -126,11 +128,22 @@ def _run_routes(run: Path, plan: Departure) -> RouteModel:
     if plan.vehicle is not None:
         if plan.consumption is not None:
             raise SettingError(CONSUMPTION_AND_TRIPS)
-        return vehicle_routes(run, config, read_vehicle(plan.vehicle))
+        return routes_of_member(run, config, read_vehicle(plan.vehicle))
     if plan.kind not in USUAL_MASS_KG:
         raise SettingError(unknown("class of vehicle", plan.kind, USUAL_MASS_KG))
     mass_kg = USUAL_MASS_KG[plan.kind] if plan.mass_kg is None else plan.mass_kg
     return run_routes(run, config).unseen_vehicle(mass_kg, plan.consumption)
+
+
+def routes_of_member(run: Path, config: "RunConfig", vehicle: "Vehicle") -> RouteModel:
+    """Return the routes of a run's vehicle; those of the shipped fleet where one car or two ran."""
+    from fedwatt.journeys.route_exchange import TooFewContributors
+    from fedwatt.runs.journeys import vehicle_routes
+
+    try:
+        return vehicle_routes(run, config, vehicle)
+    except TooFewContributors:
+        return owner_routes("electric-car", vehicle, None)
 
 
 def opened(model: str) -> "EnergyModel":

@@ -1,0 +1,181 @@
+"""`fedwatt adapt` on vehicles of VED that a run left out: results/adapt.json, docs/adapt.md.
+
+    python -m benchmarks.edge_adapt --learned FLEET --measured FLEET --runs RUNS
+    python -m benchmarks.edge_adapt --tables
+
+The first trains where RUNS has no runs yet, measures and writes; the second writes the tables of
+what was measured. Fleets are made by `fedwatt data import ved PATH --powertrain ev,phev-electric`;
+that with measured elevation also by `--dem` with SRTM's posts, as for vehicles whose elevation a
+receiver or a terrain model tells. One run has all vehicles, whose personalised models are the
+members', and one is without each group of `LEFT_OUT`. Of each vehicle left out, 0, 1, 5 and 20
+trips are drawn `DRAWS` times from the trips that the member trains and validates with; all models
+predict the trips that test the member.
+"""
+
+import argparse
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from benchmarks.edge_tables import table
+from benchmarks.marked import write_blocks
+from fedwatt.edge.adapt import adapt
+from fedwatt.edge.calibration import PredictionIntervals
+from fedwatt.edge.energy_model import EnergyModel
+from fedwatt.edge.export_run import export_run
+from fedwatt.edge.trips import predict_trip
+from fedwatt.files import write_text
+from fedwatt.randomness import generator
+from fedwatt.runs.config import from_tables
+from fedwatt.runs.defaults import stored_recipe
+from fedwatt.runs.model_file import read_model_config
+from fedwatt.runs.run import Run
+from fedwatt.telemetry import Trip
+from fedwatt.telemetry.store import read_vehicle
+from fedwatt.windows.client import split_of_trips
+from fedwatt.windows.splits import window_ends, window_sums
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results" / "adapt.json"
+PAGE = ROOT / "docs" / "adapt.md"
+LEFT_OUT = {"a": ("ved-10", "ved-371", "ved-492"), "b": ("ved-455", "ved-457", "ved-561")}
+TRIPS = (0, 1, 5, 20)
+DRAWS = 4
+LEAST_M = 2000.0
+MEMBER = "member"
+
+
+def trained_run(fleet: Path, runs: Path, name: str, left_out: Sequence[str]) -> Path:
+    """Return the run of the default recipe without some vehicles, trained if it is not there."""
+    run = runs / name
+    if (run / "environment.json").exists():
+        return run
+    folder = runs / f"fleet-{name}"
+    shutil.copytree(fleet, folder, ignore=lambda _, names: set(names) & set(left_out))
+    tables = {"fleet": {"data": str(folder)}, "seeds": [1], "baselines": {"enabled": False}}
+    Run(from_tables(stored_recipe(folder).applied(tables)), out=run).execute()
+    return run
+
+
+def measured(model: Path, vehicle: str, trips: Sequence[Trip]) -> dict[str, float]:
+    """Return errors and coverage of a model file on trips."""
+    opened = EnergyModel(model)
+    intervals = PredictionIntervals.of(opened.card)
+    window = opened.card.window
+    errors = []
+    covered = []
+    trip_errors = []
+    trips_covered = []
+    for trip in trips:
+        prediction = predict_trip(opened, trip, vehicle)
+        ends = window_ends(trip.seconds, length=window)
+        true_wh = window_sums(trip.channels["energy_wh"], ends, length=window)
+        speed = window_sums(prediction.trip.channels["speed_mps"], ends, length=window) / window
+        low, high = intervals.around(
+            prediction.windows_wh, speed, prediction.climb_known, prediction.cold
+        )
+        errors.append(prediction.windows_wh - true_wh)
+        covered.append((low <= true_wh) & (true_wh <= high))
+        if prediction.kilometres * 1000 >= LEAST_M:
+            energy_wh = float(trip.channels["energy_wh"].sum())
+            trip_errors.append(abs(prediction.total_wh / energy_wh - 1))
+            ends_wh = prediction.interval_wh or (np.nan, np.nan)
+            trips_covered.append(ends_wh[0] <= energy_wh <= ends_wh[1])
+    return {
+        "rmse_wh": float(np.sqrt((np.concatenate(errors) ** 2).mean())),
+        "windows_covered": float(np.concatenate(covered).mean()),
+        "trip_error": float(np.median(trip_errors)),
+        "trips_covered": float(np.mean(trips_covered)),
+    }
+
+
+def vehicle_rows(
+    run: Path, member_run: Path, folder: Path, scratch: Path
+) -> dict[str, list[dict[str, float]]]:
+    """Return what each number of trips gives one vehicle, a row for each draw."""
+    vehicle = read_vehicle(folder)
+    split_of = split_of_trips(vehicle, read_model_config(member_run).data)
+    tested = [trip for trip in vehicle.trips if split_of.get(trip.name) == "test"]
+    learnable = [trip for trip in vehicle.trips if split_of.get(trip.name, "test") != "test"]
+    recordings = sorted({trip.recording for trip in learnable})
+    file = scratch / "model.onnx"
+    export_run(member_run, file, model="personalised", vehicle=folder)
+    rows = {MEMBER: [measured(file, vehicle.name, tested)]}
+    for trips in TRIPS:
+        rows[str(trips)] = []
+        for draw in range(DRAWS if trips else 1):
+            drawn = generator(draw, "adapt", vehicle.name).permutation(recordings)[:trips]
+            few = tuple(trip for trip in learnable if trip.recording in set(drawn.tolist()))
+            adaptation = adapt(run, file, vehicle=replace(vehicle, trips=few))
+            rows[str(trips)].append(measured(file, vehicle.name, tested))
+            print(vehicle.name, trips, draw, rows[str(trips)][-1], adaptation.chosen, flush=True)
+    return rows
+
+
+def tables(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the Markdown of each block of the page."""
+    columns = {"windows_covered": "windows covered", "trips_covered": "trips covered"}
+    blocks = {}
+    for elevation, part in record["elevation"].items():
+        rows = []
+        covered = [name for name in columns if name in part["mean"][MEMBER]]
+        for trips in (*map(str, record["trips"]), MEMBER):
+            mean = part["mean"][trips]
+            cells = [trips, f"{mean['rmse_wh']:.1f}", f"{mean['of_member']:.2f}"]
+            cells.append(f"{mean['trip_error']:.1%}")
+            rows.append("|".join([*cells, *(f"{mean[name]:.1%}" for name in covered)]))
+        head = ["trips", "window RMSE, Wh", "of a member's", "median trip error"]
+        blocks[elevation] = table("|".join([*head, *(columns[n] for n in covered)]), rows)
+    return blocks
+
+
+def summary(vehicles: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]) -> dict[str, Any]:
+    """Return means over draws, then over vehicles."""
+    mean: dict[str, dict[str, float]] = {}
+    for trips in (*map(str, TRIPS), MEMBER):
+        cells = [
+            {name: float(np.mean([row[name] for row in rows[trips]])) for name in rows[trips][0]}
+            for rows in vehicles.values()
+        ]
+        mean[trips] = {
+            name: round(float(np.mean([cell[name] for cell in cells])), 4) for name in cells[0]
+        }
+    for cell in mean.values():
+        cell["of_member"] = round(cell["rmse_wh"] / mean[MEMBER]["rmse_wh"], 3)
+    return mean
+
+
+def left_out(fleet: Path, runs: Path) -> dict[str, Any]:
+    """Return what adapting gives the vehicles of a fleet that were left out."""
+    member_run = trained_run(fleet, runs, "all", ())
+    vehicles: dict[str, Any] = {}
+    for group, names in LEFT_OUT.items():
+        run = trained_run(fleet, runs, group, names)
+        for name in names:
+            with TemporaryDirectory() as scratch:
+                vehicles[name] = vehicle_rows(run, member_run, fleet / name, Path(scratch))
+    return {"mean": summary(vehicles), "vehicles": vehicles}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    for name in ("learned", "measured", "runs"):
+        parser.add_argument(f"--{name}", type=Path)
+    parser.add_argument("--tables", action="store_true")
+    options = parser.parse_args()
+    if not options.tables:
+        fleets = {"learned": options.learned, "measured": options.measured}
+        parts = {name: left_out(fleet, options.runs / name) for name, fleet in fleets.items()}
+        record = {"trips": TRIPS, "draws": DRAWS, "elevation": parts}
+        write_text(RESULTS, json.dumps(record, indent=1) + "\n")
+    write_blocks(PAGE, tables(json.loads(RESULTS.read_text(encoding="utf-8"))))
+
+
+if __name__ == "__main__":
+    main()

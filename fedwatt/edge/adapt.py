@@ -1,0 +1,184 @@
+"""Adapt a run's model to a vehicle that was not in the run, from any number of its trips.
+
+    trips    scaling        elevation       network       intervals
+    0        the fleet's    shared map      the run's     of an unseen vehicle
+    1, 2     pooled         shared map      the run's     of an unseen vehicle
+    3 or 4   pooled         private nodes   the run's     narrowed by its validation trips
+    5 on     pooled         private nodes   fine-tuned    narrowed by its validation trips
+
+Pooled scaling counts the fleet's as an hour of driving (`windows.scaling.pooled`). A mixture's
+ridge, which has the fleet's prior (`journeys.ridge`), learns from every trip. A private map and a
+fine-tuned network count only where they lower the error of the vehicle's validation trips. The file
+is written as a member's is (`edge.export`).
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from fedwatt.edge.card import ModelCard
+from fedwatt.edge.export import TrainedModel, export, read_trained, with_climb_of
+from fedwatt.edge.export_run import about_run
+from fedwatt.edge.pretrained import routes_of_member
+from fedwatt.elevation.elevation_map import ElevationMap
+from fedwatt.elevation.store import read_map_file
+from fedwatt.errors import SettingError, counted
+from fedwatt.evaluation.finetune import PersonalisedModel, personalised_models
+from fedwatt.runs.config import RunConfig
+from fedwatt.runs.journeys import own_elevation, read_fleet_scaling, read_intervals
+from fedwatt.runs.model_file import MODEL_FILE, flat
+from fedwatt.runs.simulation import federation_for
+from fedwatt.runs.source import learns_elevation
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.store import read_vehicle
+from fedwatt.windows import Client, Fleet, build_client
+from fedwatt.windows.features import feature_names, needs_climb
+from fedwatt.windows.scaling import FleetScaling
+from fedwatt.windows.splits import SPLITS
+from fedwatt.windows.vehicle_trips import UNSEEN_SPLIT, prepared, recordings, usable_trips
+
+FEWEST_TO_TUNE: Final = 5
+"""Trips without which validation trips are too few to choose a fine-tuned network."""
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """The card of an adapted model, and two lines: what was chosen, and why."""
+
+    card: ModelCard
+    chosen: str
+    reason: str
+
+
+def adapt(
+    run: str | Path,
+    out: str | Path,
+    *,
+    vehicle: str | Path | Vehicle | None = None,
+    method: str | None = None,
+    mass_kg: float | None = None,
+    wh_per_km: float | None = None,
+    routes: bool = False,
+) -> Adaptation:
+    """Write the model file `out` for a vehicle that was not in the `run`.
+
+    vehicle    the vehicle or its folder; None: it has no trips
+    method     of the run; None: its first
+    mass_kg    of the vehicle; None: as its folder says, or unknown
+    wh_per_km  mean consumption on its display; None: unknown. It comes before the mass
+    routes     whether the file also predicts trips from their routes
+    """
+    run = Path(run)
+    trained = read_trained(run, method=method)
+    trained = replace(
+        trained,
+        about=about_run(run, trained.method, "final", ""),
+        intervals=read_intervals(run, trained.method, unseen=True),
+    )
+    data = trained.config.data
+    if vehicle is None:
+        vehicle = Vehicle("unseen vehicle", ())
+    elif not isinstance(vehicle, Vehicle):
+        vehicle = read_vehicle(Path(vehicle))
+    target = set(data.predicts.made_of)
+    usable = tuple(trip for trip in usable_trips(vehicle, data) if target <= trip.channels.keys())
+    vehicle = replace(vehicle, trips=usable)
+    scaling = read_fleet_scaling(run)
+    mass_kg = mass_kg or vehicle.facts.get("mass_kg")
+    scaling = scaling.times(_energy_factor(scaling, mass_kg, wh_per_km))
+    trips = recordings(vehicle, data)
+    # The parts that split trips by themselves must have the same training trips.
+    config = replace(trained.config, data=replace(data, split=UNSEEN_SPLIT))
+    aligned = prepared(vehicle, data, scaling)
+    elevation_map = _elevation_map(run, config, aligned)
+    tuned = None
+    if trips >= FEWEST_TO_TUNE:
+        climbing = with_climb_of(config, aligned, elevation_map)[0]
+        client = build_client(climbing, data, unseen=scaling)
+        trained, tuned = _fine_tuned(trained, client)
+    planned = routes_of_member(run, config, vehicle) if routes else None
+    card = export(
+        trained,
+        Path(out),
+        vehicle=vehicle,
+        field=elevation_map,
+        routes=planned,
+        unseen=scaling,
+    )
+    return Adaptation(card, _chosen(card, trips, tuned), _reason(card, trips, tuned))
+
+
+def _energy_factor(fleet: FleetScaling, mass_kg: float | None, wh_per_km: float | None) -> float:
+    """Return the energy of the vehicle relative to the fleet's mean; 1 if nothing is known."""
+    if wh_per_km is not None and not 20 <= wh_per_km <= 5000:
+        raise SettingError(
+            f"A consumption of {wh_per_km:g} Wh/km is no vehicle's: 15.2 kWh/100 km is 152 Wh/km."
+        )
+    if wh_per_km and fleet.wh_per_km > 0:
+        return wh_per_km / fleet.wh_per_km
+    if mass_kg and fleet.mass_kg:
+        return float(mass_kg) / fleet.mass_kg
+    return 1.0
+
+
+def _elevation_map(run: Path, config: RunConfig, vehicle: Vehicle) -> ElevationMap | None:
+    """Return the map that the vehicle reads climb from; None where the model needs none."""
+    if not needs_climb(feature_names(config.data.features)):
+        return None
+    if config.elevation.source == "measured":
+        return None
+    if not learns_elevation(config):
+        return read_map_file(Path(config.elevation.source))
+    return own_elevation(vehicle, config, read_map_file(run / "elevation_map.parquet"))
+
+
+def _fine_tuned(trained: TrainedModel, client: Client) -> tuple[TrainedModel, PersonalisedModel]:
+    """Return the model that the vehicle has fine-tuned; of 0 steps if none was better."""
+    # The engine wants test windows, and looks at none of them.
+    ends = {**client.ends, "test": client.ends["validation"]}
+    labels = {**client.labels, "test": client.labels["validation"]}
+    config = replace(trained.config, seeds=(trained.seed,))
+    choice = next(choice for choice in config.methods if choice.label == trained.method)
+    fleet = Fleet((replace(client, ends=ends, labels=labels),), config.data, client.name)
+    federation = federation_for(config, choice, fleet)
+    layout = federation.model.layout
+    start = torch.from_numpy(flat(trained.weights, layout, MODEL_FILE)).to(federation.dtype)
+    settings = replace(config.personalisation, enabled=True)
+    tuned = next(personalised_models(federation, start[None], settings, [0]))
+    parts = {name: p.cpu().float().numpy() for name, p in layout.split(tuned.weights).items()}
+    return replace(trained, weights=parts, personalised=tuned.steps > 0), tuned
+
+
+def _chosen(card: ModelCard, trips: int, tuned: PersonalisedModel | None) -> str:
+    """Return what was chosen, in one line."""
+    scaling = f"scaling of {counted(trips, 'trip')} and the fleet" if trips else "fleet's scaling"
+    network = "network of the run"
+    if tuned is not None and tuned.steps:
+        network = f"network fine-tuned by {tuned.steps:,} steps at {tuned.learning_rate:g}"
+    parts = [scaling, network]
+    if "nodes" in card.elevation:
+        parts.append(f"elevation map of {card.elevation['nodes']:,} nodes")
+    bars = card.calibration
+    parts.append(f"{bars['level']:.0%} intervals from {bars['source']}" if bars else "no intervals")
+    return f"Chosen for {card.vehicle}: {', '.join(parts)}."
+
+
+def _reason(card: ModelCard, trips: int, tuned: PersonalisedModel | None) -> str:
+    """Return why, in one line."""
+    validation = counted(len(card.trips["validation"]), "validation trip")
+    if trips == 0:
+        reason = "without trips all comes from the fleet"
+    elif trips < len(SPLITS):
+        reason = (
+            f"{counted(trips, 'trip')} cannot validate a choice: private elevation needs "
+            f"{len(SPLITS)} trips, fine-tuning {FEWEST_TO_TUNE}"
+        )
+    elif tuned is None:
+        reason = f"{trips} trips are too few to fine-tune the network ({FEWEST_TO_TUNE} needed)"
+    elif tuned.steps:
+        reason = f"that has the lowest error on {validation}"
+    else:
+        reason = f"no fine-tuned network has a lower error on {validation}"
+    return f"Why: {reason}."
