@@ -66,9 +66,9 @@ class Limits:
 
     function: int = 60
     file: int = 500
-    files: int = 309
-    tokens: int = 383_500
-    vague_names: int = 20
+    files: int = 302
+    tokens: int = 384_700
+    vague_names: int = 11
     openers: int = 0
     packed: int = 1
     skips: int = 7

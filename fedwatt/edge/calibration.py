@@ -238,7 +238,7 @@ def calibrate(
     level: float = LEVEL,
     speed_column: int = -1,
 ) -> Calibration:
-    """Scales from training trips, factors from validation trips; all of one vehicle."""
+    """Return the scales from training trips, factors from validation trips; all of one vehicle."""
     if not training or not validation:
         raise DataError("Error bars need at least one training trip and one validation trip.")
     scale, floor = fit_scale(
@@ -293,7 +293,7 @@ def calibrate(
 
 
 def alike(validation: Sequence[FloatArray], training: Sequence[FloatArray]) -> list[FloatArray]:
-    """Scores of all trips, [windows] each, those of training trips stretched to the others' size.
+    """Return the scores of all trips, [windows] each; training scores are rescaled to validation's.
 
     Few validation trips tell little about how much larger their scores are: n of them count as
     n / (n + `CAUTION`) of what they say.
@@ -320,7 +320,7 @@ def conformal_quantile(scores: FloatArray, level: float) -> float:
 
 
 def clustered_quantile(scores: Sequence[FloatArray], level: float) -> float:
-    """Quantile of the windows' scores, a trip counting once; infinite if the trips are too few.
+    """Return the quantile of scores, each trip counting once; infinite if the trips are too few.
 
     With one window in each trip it is the split-conformal quantile.
 
@@ -379,7 +379,7 @@ def scale_of(basis: FloatArray, scale: Sequence[float], floor: float) -> FloatAr
 
 
 def fit_scale(basis: FloatArray, error: FloatArray) -> tuple[tuple[float, ...], float]:
-    """Least squares of absolute errors [n] on `basis` [n, terms] without negative weights.
+    """Fit absolute errors [n] on `basis` [n, terms] by least squares with weights of 0 or more.
 
     >>> scale, floor = fit_scale(np.array([[1.0, 0.0], [1.0, 2.0]]), np.array([1.0, 5.0]))
     >>> [round(weight, 6) for weight in scale], floor

@@ -107,7 +107,7 @@ UNKNOWN = "unknown: the run folder does not say"
 
 
 def sections(card: ModelCard) -> list[Section]:
-    """Everything that the card says, without the name of the vehicle and of its trips."""
+    """Return the sections of the card, without the names of the vehicle and its trips."""
     return [
         ("The model", _model(card)),
         ("Trained on", _trained_on(card.about.get("trained_on", {}))),

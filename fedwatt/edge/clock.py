@@ -144,7 +144,7 @@ class SecondClock:
                 self.counts["overrun"] += 1
 
     def ready(self) -> int:
-        """Seconds that no sample in order can change any more."""
+        """Return the number of seconds that no sample in order can still change."""
         times = self.readings[SPEED][0]
         if not times:
             return self.done
@@ -156,7 +156,7 @@ class SecondClock:
         return max(self.done, min(math.ceil(settled_s) - 1, math.floor(sure_s)))
 
     def _lines(self) -> Iterator[tuple[tuple[str, ...], list[float], list[list[float]], float]]:
-        """Channels that are straight lines between updates: names, times, values, usual hold.
+        """Return channels that are interpolated between updates: names, times, values, usual hold.
 
         A position is one reading of two numbers: it is updated where either changes.
         """
@@ -169,12 +169,13 @@ class SecondClock:
                 yield names, times, [self.readings[channel][1] for channel in names], hold_s
 
     def finish(self) -> FloatArray:
-        """All seconds that are left, [seconds, channels]; the last may be only partly driven."""
+        """Return the remaining seconds, [seconds, channels]; the last may be incomplete."""
         times = self.readings[SPEED][0] if self.readings else []
         return self.take(max(self.done, math.ceil(times[-1])) if times else self.done)
 
     def take(self, until: int) -> FloatArray:
-        """Seconds done + 1 to `until`, [seconds, channels]; NaN for a channel without a reading.
+        """Return seconds done + 1 to `until`, [seconds, channels]; NaN for a channel without a
+        reading.
 
         What they no longer need is forgotten.
         """

@@ -230,7 +230,7 @@ class _Draft:
         return [outcome(model, trip, self.vehicle.name) for trip in self.trips(split)]
 
     def calibration(self, card: ModelCard) -> dict[str, Any]:
-        """Error bars of the file with this card, from the vehicle's own trips."""
+        """Return prediction intervals of the file with this card, from the vehicle's trips."""
         speed = card.features.index("speed") if "speed" in card.features else -1
         seen = [self.outcomes(card, split) for split in ("train", "validation")]
         level = level_for(sum(map(len, seen)))
@@ -246,7 +246,7 @@ class _Draft:
         return replace(prior, factor=factor) if math.isfinite(factor) and factor > 0 else prior
 
     def test_rmse(self, card: ModelCard) -> float:
-        """RMSE of the file with this card on the vehicle's test windows, Wh."""
+        """Return the RMSE of the file with this card on the vehicle's test windows, Wh."""
         outcomes = self.outcomes(card, "test")
         errors = np.concatenate([outcome.windows_wh - outcome.measured_wh for outcome in outcomes])
         return math.sqrt(float((errors**2).mean()))
@@ -259,7 +259,7 @@ def _without_elevation(vehicle: Vehicle, features: Sequence[str]) -> Vehicle:
 
 
 def _validation_predictions(network: Network, trained: TrainedModel, client: Client) -> FloatArray:
-    """Return scaled predictions of the vehicle's validation windows."""
+    """Return the scaled predictions of the vehicle's validation windows."""
     alone = _scaled_predictions(trained, client)
     mixture = network.mixture
     return alone if mixture is None else mixture.predict(client, "validation", alone)
@@ -338,7 +338,7 @@ def _opened(content: bytes) -> EnergyModel:
 def fleet_intervals(
     fleet: Intervals, client: Client, predicted: FloatArray, prior: TripPrior
 ) -> tuple[Calibration, TripPrior]:
-    """Return error bars of a vehicle, calibrated on the other vehicles, and its prior in Wh.
+    """Return the error bars of a vehicle, calibrated on the other vehicles, and its prior in Wh.
 
     `predicted` are scaled predictions of its validation windows, `prior` is in label scales. A
     vehicle that contributed to the fleet's intervals takes its own contribution off.

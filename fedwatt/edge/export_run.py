@@ -204,7 +204,7 @@ def about_fleet(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _errors(run: RunTables, method: str, model: str) -> dict[str, Any]:
-    """RMSE of windows: mean over vehicles with its 95 % interval, and by driving regime."""
+    """Return window RMSE: mean over vehicles with its 95 % interval, and by driving regime."""
     error = estimate(list(vehicle_rmse(run, method, model=model).values()))
     if not error.seeds:
         return {}

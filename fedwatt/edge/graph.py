@@ -175,7 +175,7 @@ class _AsModule(nn.Module):
         self.weights = nn.Parameter(flat)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Energies [batch] of windows [batch, window, features]."""
+        """Return the energies [batch] of windows [batch, window, features]."""
         return self.model.predict(self.weights, windows)
 
 
@@ -214,7 +214,7 @@ def _traced(model: Model, weights: Mapping[str, Array], window: int, features: i
 
 
 def _included(graph: _Graph, traced: Any, x: str) -> str:
-    """Energies of a traced network, whose nodes become part of the graph."""
+    """Return the energies of a traced network, whose nodes become part of the graph."""
     subgraph = compose.add_prefix(traced, "own.").graph
     for part in subgraph.initializer:
         values = numpy_helper.to_array(part)
@@ -226,7 +226,7 @@ def _included(graph: _Graph, traced: Any, x: str) -> str:
 
 
 def _scaled(graph: _Graph, scaler: Scaler, windows: str) -> str:
-    """`Scaler.forward` in float64 and the cast to float32, as a client's series is made."""
+    """Add `Scaler.forward` in float64 and the cast to float32, as for a client's series."""
     center = graph.constant("feature_center", scaler.center)
     # A product is several times faster than a division and as good in float64.
     inverse = graph.constant("feature_inverse_scale", 1 / scaler.scale)
@@ -238,7 +238,7 @@ def _scaled(graph: _Graph, scaler: Scaler, windows: str) -> str:
 
 
 def _mixed(graph: _Graph, mixture: Mixture, inside: str, label: str) -> str:
-    """`Mixture.predict` in float64, of scaled windows and the network's scaled energies."""
+    """Add `Mixture.predict` in float64, of scaled windows and the network's scaled energies."""
     means = graph.node("ReduceMean", [inside], "means", axes=[1], keepdims=0)
     wide = graph.node("Cast", [means], "means.float64", to=TensorProto.DOUBLE)
     beta = graph.constant("ridge", mixture.linear[:-1, None])
@@ -265,12 +265,12 @@ def _perceptron(graph: _Graph, weights: Mapping[str, Array], x: str, width: int)
 
 
 def _recurrent(graph: _Graph, backbone: str, weights: Mapping[str, Array], x: str) -> str:
-    """Hidden state after the last second, [batch, hidden]."""
+    """Return the hidden state after the last second, [batch, hidden]."""
     order = GATES[backbone]
     hidden = weights["recurrent.weight"].shape[0]
 
     def gates(values: Array) -> Array:
-        """[..., gates·hidden] in ONNX's order of gates."""
+        """Return [..., gates·hidden] in ONNX's order of gates."""
         return np.concatenate([np.split(values, len(order), axis=-1)[gate] for gate in order], -1)
 
     def matrix(name: str) -> str:

@@ -227,7 +227,7 @@ class EnergyPredictor:
         return done
 
     def _predictions(self, seconds: int) -> list[Prediction]:
-        """Predictions of windows that end within the first `seconds`, not made before."""
+        """Return new predictions of windows that end within the first `seconds`."""
         made = list(range(self._predicted + 1, seconds + 1))
         self._predicted = max(self._predicted, seconds)
         if not made or self.waiting_for:
@@ -383,7 +383,7 @@ class EnergyMeter:
                 del part[:old]
 
     def between(self, begin_s: float, end_s: float) -> float:
-        """Energy from one time to another, Wh; NaN where some of it is not known.
+        """Return the energy from one time to another, Wh; NaN where some of it is not known.
 
         >>> meter = EnergyMeter(60.0)
         >>> for time_s, energy_wh in ((0, None), (1, 2.0), (3, 6.0), (4, None)):

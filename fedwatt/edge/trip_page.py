@@ -174,7 +174,7 @@ Draw = Callable[[TripPrediction, Axes], None]
 
 
 def trip_figures(prediction: TripPrediction, charge: FloatArray | None = None) -> list[Drawn]:
-    """Speed, height where climb is known, power, energy and a `charge` [seconds] (0 to 1)."""
+    """Return figures of speed, elevation where known, power, energy and state of charge."""
     about_power = "Mean power over one minute; below zero the battery is charged."
     drawn: list[tuple[str, str, str, str, Draw]] = [
         ("speed", "Speed", "Speed of the vehicle.", "km/h", _speed),
@@ -228,7 +228,7 @@ def _about_band(prediction: TripPrediction) -> str:
 
 
 def _power(prediction: TripPrediction, axes: Axes) -> None:
-    """Predicted power, and the measured one as a perfect model would predict it, kW."""
+    """Return the figure of predicted power, and of measured power averaged over windows, kW."""
     lines = {"predicted": (prediction.predicted_wh, PREDICTED)}
     if prediction.measured_wh is not None:
         seconds = prediction.trip.seconds

@@ -135,7 +135,7 @@ def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPredicti
 
 
 def _energies(model: "EnergyModel", trip: Trip, vehicle: str) -> tuple[FloatArray, FloatArray]:
-    """Return energies of the trip's windows and of its seconds."""
+    """Return the energies of the trip's windows and of its seconds."""
     card = model.card
     window = model.card.window
     before, after = (
@@ -162,7 +162,7 @@ def _balance_wh(card: "ModelCard", rows: FloatArray) -> float:
 
 
 def _standing(trip: Trip, features: tuple[str, ...], at: int) -> FloatArray:
-    """Features [1, features] of a second in which the vehicle stands as it is at second `at`."""
+    """Return features [1, features] of a standing second with the climate of second `at`."""
     second = at % trip.seconds
     now = {name: values[second : second + 1] for name, values in trip.channels.items()}
     still = {name: np.zeros(1) for name in ZERO_AT_REST if name in now}
@@ -189,7 +189,9 @@ def unknown_share(climb_known: BoolArray | None, seconds: int, window: int) -> F
 def charge_over_time(
     prediction: TripPrediction, start: float | None = None, capacity_wh: float | None = None
 ) -> FloatArray | None:
-    """State of charge [seconds], 0 to 1: from a start and a capacity, or as recorded, or None."""
+    """Return the state of charge [seconds], 0 to 1, from a start and a capacity or as recorded; or
+    None.
+    """
     if start is not None and capacity_wh is not None:
         along = charge_along(np.cumsum(prediction.predicted_wh)[:, None], start, capacity_wh)
         return np.maximum(along[:, 0], 0.0)
@@ -247,7 +249,7 @@ def estimate_range(plan: TripPrediction, charge: float, capacity_wh: float) -> R
 
 
 def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> CalibrationTrip:
-    """Predicted and measured energies of a recorded trip, for calibration and for judging it."""
+    """Return predicted and measured energies of a recorded trip, for calibration and evaluation."""
     window = model.card.window
     prediction = predict_trip(model, trip, vehicle)
     ends = window_ends(trip.seconds, length=window)

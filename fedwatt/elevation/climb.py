@@ -36,7 +36,7 @@ FROZEN_DRIVEN_M = 60.0
 
 
 def trusted_positions(trip: Trip) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Latitude, longitude and whether both can be trusted, each [seconds]."""
+    """Return latitude, longitude and whether both can be trusted, each [seconds]."""
     speed_mps = trip.channels["speed_mps"]
     if any(name not in trip.channels for name in POSITION):
         nowhere = np.zeros(len(speed_mps))
@@ -56,7 +56,7 @@ def trusted_positions(trip: Trip) -> tuple[FloatArray, FloatArray, BoolArray]:
 
 
 def _frozen(moved_m: FloatArray, speed_mps: FloatArray, both: BoolArray) -> BoolArray:
-    """Seconds of stretches in which the position stays while the wheels go on, [seconds]."""
+    """Return a mask [seconds] of stretches in which the position stays while the wheels turn."""
     still = both & (moved_m < FROZEN_M)
     frozen = np.zeros(len(speed_mps), dtype=bool)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], still.astype(np.int8), [0]])))
@@ -109,7 +109,7 @@ def with_measured_elevation(vehicle: Vehicle) -> Vehicle:
 
 
 def measured_rise_m(trip: Trip) -> FloatArray:
-    """Metres gained in each second of a trip, + uphill, from its channel `elevation_m`.
+    """Return the metres gained in each second of a trip, + uphill, from its channel `elevation_m`.
 
     NaN where that is not known.
     """
@@ -120,7 +120,9 @@ def measured_rise_m(trip: Trip) -> FloatArray:
 
 
 def trip_rise_m(trip: Trip, elevation_map: ElevationMap) -> FloatArray:
-    """Metres gained in each second of a trip, + uphill, [seconds]; NaN where it is not known."""
+    """Return the metres gained in each second of a trip, + uphill, [seconds]; NaN where it is not
+    known.
+    """
     latitude_deg, longitude_deg, trusted = trusted_positions(trip)
     elevation_m, region = elevation_map.read(latitude_deg, longitude_deg)
     elevation_m = np.where(trusted, elevation_m, np.nan)
@@ -128,7 +130,7 @@ def trip_rise_m(trip: Trip, elevation_map: ElevationMap) -> FloatArray:
 
 
 def own_rise_m(trip: Trip, elevation_map: ElevationMap) -> FloatArray:
-    """Metres gained in each second by a vehicle's own map, which may put what it measures first.
+    """Return metres gained per second by a vehicle's map, or by measured elevation if preferred.
 
     NaN where it is not known.
     """
@@ -140,7 +142,8 @@ def own_rise_m(trip: Trip, elevation_map: ElevationMap) -> FloatArray:
 
 
 def rise_m(elevation_m: FloatArray, region: IntArray, speed_mps: FloatArray) -> FloatArray:
-    """Metres gained during each second, [seconds], from elevations; both NaN where not known.
+    """Return the metres gained during each second, [seconds], from elevations; both NaN where not
+    known.
 
     Second t's share is what was gained since second t-1.
 

@@ -109,7 +109,7 @@ def compare(elevation_map: ElevationMap, vehicles: Iterable[Vehicle]) -> Elevati
 def _climbs(
     height: FloatArray, true: FloatArray, region: IntArray, trusted: np.ndarray
 ) -> FloatArray:
-    """Metres gained in each minute of a trip by the map and as measured, [2, minutes]."""
+    """Return metres gained per minute of a trip by the map and as measured, [2, minutes]."""
     ends = np.arange(MINUTE_S, len(height), MINUTE_S)
     starts = ends - MINUTE_S
     sure = trusted & np.isfinite(height) & np.isfinite(true)
@@ -187,7 +187,7 @@ def compare_with_reference(elevation_map: ElevationMap, elevation: "Terrain") ->
 def _grades(
     ours: FloatArray, theirs: FloatArray, region: IntArray, place_m: FloatArray, span_m: float
 ) -> GradeDifference:
-    """Of all pairs of nodes of a region about `span_m` apart."""
+    """Return the grades between all pairs of a region's nodes about `span_m` apart."""
     from scipy.spatial import cKDTree
 
     tree = cKDTree(place_m)
@@ -202,7 +202,7 @@ def _grades(
 
 
 def _on_sphere_m(latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
-    """Points in space, metres [nodes, 3]; chords of a few kilometres are as long as arcs."""
+    """Return points in space, metres [nodes, 3]; short chords are as long as arcs."""
     latitude = np.radians(latitude_deg)
     longitude = np.radians(longitude_deg)
     flat = np.cos(latitude)
@@ -211,7 +211,7 @@ def _on_sphere_m(latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatAr
 
 
 def about_means(values: FloatArray, region: IntArray) -> FloatArray:
-    """Values less the mean of their region."""
+    """Return values less the mean of their region."""
     _, number = np.unique(region, return_inverse=True)
     means = np.bincount(number, values) / np.bincount(number)
     return values - means[number]

@@ -66,7 +66,7 @@ class ElevationMap:
     def read(
         self, latitude_deg: FloatArray, longitude_deg: FloatArray
     ) -> tuple[FloatArray, IntArray]:
-        """Elevation [seconds], NaN where it is not known, and the region, -1 there."""
+        """Return the elevation [seconds], NaN where it is not known, and the region, -1 there."""
         if not self.nodes:
             return np.full(len(latitude_deg), np.nan), np.full(len(latitude_deg), -1)
         finite = np.isfinite(latitude_deg) & np.isfinite(longitude_deg)
@@ -104,7 +104,7 @@ ARRAYS = {"keys": np.int64, "elevation_m": np.float64, "region": np.int64}
 
 
 def map_to_arrays(elevation_map: ElevationMap, prefix: str = PREFIX) -> dict[str, NDArray[Any]]:
-    """Nodes, elevations, regions and prior, named as in a message."""
+    """Return nodes, elevations, regions and prior, named as in a message."""
     arrays: dict[str, NDArray[Any]] = {
         prefix + name: np.asarray(getattr(elevation_map, name), kind)
         for name, kind in ARRAYS.items()
@@ -115,7 +115,7 @@ def map_to_arrays(elevation_map: ElevationMap, prefix: str = PREFIX) -> dict[str
 
 
 def evaluated_prefix(number: int) -> str:
-    """Of the names of the arrays of one of several maps in a message.
+    """Return the prefix of the arrays of one of several maps in a message.
 
     >>> evaluated_prefix(0)
     'map 0.'
@@ -124,7 +124,7 @@ def evaluated_prefix(number: int) -> str:
 
 
 def map_digest(elevation_map: ElevationMap) -> str:
-    """32 hexadecimal digits by which two maps with the same arrays and grid are the same."""
+    """Return a digest of a map's arrays and grid, 32 hexadecimal digits."""
     digest = sha256(np.float64(elevation_map.grid.cell_m).tobytes())
     for array in map_to_arrays(elevation_map).values():
         digest.update(np.ascontiguousarray(array).tobytes())

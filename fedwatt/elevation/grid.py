@@ -43,14 +43,14 @@ class Grid:
         return round(np.pi * EARTH_RADIUS_M / self.cell_m)
 
     def columns(self, row: IntArray) -> IntArray:
-        """Nodes on each row [...]; at least one."""
+        """Return the number of nodes on each row [...], at least one."""
         around_m = 2 * np.pi * EARTH_RADIUS_M * np.sin(np.pi * row / self.rows)
         return np.maximum(np.round(around_m / self.cell_m), 1).astype(np.int64)
 
     def corners(
         self, latitude_deg: FloatArray, longitude_deg: FloatArray
     ) -> tuple[IntArray, FloatArray]:
-        """Keys and weights [seconds, 4] of the nodes around finite positions [seconds].
+        """Return the keys and weights [seconds, 4] of the nodes around finite positions [seconds].
 
         >>> keys, weights = Grid().corners(np.array([42.3]), np.array([179.9999]))
         >>> keys.shape, float(weights.sum().round(12))
@@ -70,7 +70,7 @@ class Grid:
     def _on_row(
         self, row: IntArray, longitude_deg: FloatArray
     ) -> tuple[tuple[IntArray, FloatArray], tuple[IntArray, FloatArray]]:
-        """Keys of the nodes west and east of a longitude on a row, and their shares."""
+        """Return the keys of the nodes west and east of a longitude on a row, and their weights."""
         count = self.columns(row)
         turn = np.mod(longitude_deg, 360.0) / 360.0 * count
         west = turn.astype(np.int64)
@@ -81,7 +81,7 @@ class Grid:
         return (first | west, 1 - share), (first | np.mod(west + 1, count), share)
 
     def positions(self, keys: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Latitude and longitude of nodes, degrees [nodes], longitude from -180 to 180."""
+        """Return latitude and longitude of nodes, degrees [nodes], longitude from -180 to 180."""
         row = keys >> ROW_SHIFT
         column = keys & COLUMN_MASK
         longitude = column / self.columns(row) * 360.0
@@ -120,7 +120,7 @@ class Grid:
         return beside
 
     def blocks(self, keys: IntArray, cells: int) -> IntArray:
-        """Key of the square of about `cells` × `cells` nodes that each node is in, [nodes]."""
+        """Return the key of each node's square of about `cells` × `cells` nodes, [nodes]."""
         coarse = Grid(cell_m=self.cell_m * cells)
         latitude_deg, longitude_deg = self.positions(keys)
         nodes, weights = coarse.corners(latitude_deg, longitude_deg)
@@ -133,7 +133,8 @@ def distance_m(
     other_lat: FloatArray,
     other_lon: FloatArray,
 ) -> FloatArray:
-    """Metres between positions [...] on the sphere; right across the date line and at the poles.
+    """Return the metres between positions [...] on the sphere, also across the date line and at the
+    poles.
 
     >>> one, other = (np.array([0.0, 179.9995]), np.array([0.0, -179.9995]))
     >>> distance_m(np.zeros(2), one, np.zeros(2), other).round(1)
@@ -160,7 +161,7 @@ def spread(values: NDArray[Any], at: IntArray, places: int) -> NDArray[Any]:
 
 
 def marked(keys: IntArray, among: IntArray) -> FloatArray:
-    """1 for each of `among`, ascending, that is one of the `keys`, else 0.
+    """Return 1 for each of `among`, ascending, that is one of the `keys`, else 0.
 
     >>> marked(np.array([5, 4]), np.array([3, 5]))
     array([0., 1.])
@@ -207,7 +208,7 @@ class Area:
         return int(self._rows(grid)[2].sum())
 
     def nodes(self, grid: Grid) -> IntArray:
-        """All nodes of the area, ascending."""
+        """Return all nodes of the area, ascending."""
         keys = []
         for row, count, length in zip(*self._rows(grid), strict=True):
             start = int(self.west_deg % 360 / 360 * count)
@@ -216,7 +217,7 @@ class Area:
         return np.concatenate(keys).astype(np.int64)
 
     def _rows(self, grid: Grid) -> tuple[IntArray, IntArray, IntArray]:
-        """Rows that it covers, the nodes on each around the earth, and those in it."""
+        """Return the rows of the area, the nodes of each row around the earth, and those inside."""
         first, last = (
             (latitude + 90) / 180 * grid.rows for latitude in (self.south_deg, self.north_deg)
         )
@@ -228,7 +229,7 @@ class Area:
 
 
 def agreed_pairs(grid: Grid, nodes: IntArray, segment_s: int) -> Pairs:
-    """All pairs of `nodes` that a segment can touch; the same for every vehicle."""
+    """Return all pairs of `nodes` that a segment can touch, the same for every vehicle."""
     reach, sideways = pair_reach(grid, segment_s)
     row = nodes >> ROW_SHIFT
     column = nodes & COLUMN_MASK
@@ -254,7 +255,7 @@ def agreed_pairs(grid: Grid, nodes: IntArray, segment_s: int) -> Pairs:
 
 
 def pair_reach(grid: Grid, segment_s: int) -> tuple[int, int]:
-    """Rows and columns that two nodes of a segment may lie apart.
+    """Return how many rows and columns two nodes of a segment may lie apart.
 
     A row more than was driven, for the corners around each end; two columns more, because rows have
     different numbers of nodes and do not line up.
@@ -264,7 +265,7 @@ def pair_reach(grid: Grid, segment_s: int) -> tuple[int, int]:
 
 
 def pairs_of_a_node(grid: Grid, segment_s: int) -> int:
-    """About how many pairs `agreed_pairs` has for each node, where all around it are agreed on.
+    """Return about how many pairs `agreed_pairs` has per node whose neighbours are all published.
 
     >>> pairs_of_a_node(Grid(cell_m=80.0), 8)
     72

@@ -92,14 +92,14 @@ def counted_nodes(survey: Survey, most_nodes: int) -> IntArray:
 
 
 def seeded(seed: int) -> Draws:
-    """Noise that repeats, for simulations."""
+    """Return noise from a seed, for simulations."""
     return lambda *purpose: generator(seed, "terrain noise", *purpose)
 
 
 def surely_driven(
     counts: FloatArray, area: IntArray, settings: ElevationSettings, draws: Draws
 ) -> tuple[IntArray, FloatArray]:
-    """Of all counts [area], with noise on every one, the nodes and counts that k explains."""
+    """Return the nodes that surely have k vehicles, and their counts, from noisy counts [area]."""
     deviation = settings.noise_multiplier * sqrt(settings.most_nodes)
     counts = counts + deviation * draws("counts").standard_normal(len(counts))
     sure = counts >= settings.minimum_vehicles + SURELY * deviation

@@ -70,13 +70,15 @@ class Contribution:
 
 
 def touched_nodes(survey: Survey, within: IntArray | None = None) -> IntArray:
-    """Nodes, ascending, of the vehicle's segments (wholly `within` a set of nodes, if given)."""
+    """Return nodes, ascending, of the vehicle's segments (wholly `within` a set of nodes, if
+    given).
+    """
     used = usable_segments(survey, within)
     return np.unique(survey.keys[used][survey.weights[used] != 0])
 
 
 def usable_segments(survey: Survey, within: IntArray | None = None) -> BoolArray:
-    """Segments with both ends placed and, if given, all nodes `within` an ascending set."""
+    """Return segments with both ends placed and, if given, all nodes `within` an ascending set."""
     used = survey.placed.copy()
     if within is not None:
         _, inside = find(within, survey.keys)
@@ -148,7 +150,7 @@ def _upper_triangle(entries: Sequence[tuple[Any, ...]], nodes: int) -> sparse.cs
 
 
 def _union(ascending: Sequence[IntArray]) -> IntArray:
-    """All keys, ascending, each once. Sorting beats numpy's hashing of many repeated keys."""
+    """Return all keys, ascending, each once; sorting is faster here than numpy's hashing."""
     together = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *ascending]))
     return together[np.diff(together, prepend=-1) > 0]
 
@@ -182,7 +184,7 @@ def system(grid: Grid, sums: Contribution, prior_grade: float) -> System:
 
 
 def neighbour_ties(grid: Grid, keys: IntArray) -> sparse.csr_matrix:
-    """Differences between neighbours, [ties, nodes]: a row for each pair that the prior ties.
+    """Return the matrix [ties, nodes] of differences between neighbours that the prior ties.
 
     A node is tied to the next one east and to the value due north, which lies between two nodes;
     where only one of these is known, to that one.
@@ -235,7 +237,7 @@ def factorised(matrix: sparse.csr_matrix) -> Callable[[FloatArray], FloatArray]:
 
 
 def conjugate_gradients(grid: Grid, equations: System, tolerance: float = TOLERANCE) -> FloatArray:
-    """z [nodes] with a two-level preconditioner: the diagonal, and blocks solved exactly."""
+    """Solve for z [nodes]; the preconditioner is the diagonal, and blocks solved exactly."""
     matrix = equations.matrix
     _, block = np.unique(grid.blocks(equations.keys, BLOCK_CELLS), return_inverse=True)
     nodes = len(equations.keys)

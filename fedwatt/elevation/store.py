@@ -54,7 +54,7 @@ class Provenance:
         return cls(frozenset(vehicles), data.split, data.split_seed, data.window)
 
     def to_table(self) -> dict[str, Any]:
-        """Plain values for the metadata of a file."""
+        """Return plain values for the metadata of a file."""
         return asdict(self) | {"vehicles": sorted(self.vehicles)}
 
     @classmethod

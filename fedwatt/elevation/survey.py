@@ -141,7 +141,7 @@ def whole_survey(
 
 
 def usual_wh_per_m(vehicle: Vehicle) -> float:
-    """Energy of a metre of climb: mass times gravity."""
+    """Return the energy of a metre of climb, mass times gravity, Wh."""
     return mass_kg(vehicle) * GRAVITY / J_PER_WH
 
 
@@ -166,7 +166,7 @@ class TripTrack(NamedTuple):
         return cls(*grid.corners(latitude_deg, longitude_deg), trusted, rolled_m)
 
     def segments(self, start: IntArray, end: IntArray) -> tuple[IntArray, FloatArray, BoolArray]:
-        """Keys, weights and `placed` of segments between seconds, all [segments, ...]."""
+        """Return keys, weights and `placed` of segments between seconds, all [segments, ...]."""
         sure = np.cumsum(self.trusted)
         unbroken = self.trusted[start] & (sure[end] - sure[start] == end - start)
         return (
@@ -177,12 +177,13 @@ class TripTrack(NamedTuple):
 
 
 def climb_m(survey: Survey, elevation_map: ElevationMap) -> FloatArray:
-    """Metres each segment climbs in a map, [segments]; 0 where it is not known."""
+    """Return the metres that each segment climbs in a map, [segments]; 0 where unknown."""
     return known_climb_m(survey, elevation_map)[0]
 
 
 def known_climb_m(survey: Survey, elevation_map: ElevationMap) -> tuple[FloatArray, BoolArray]:
-    """Metres each segment climbs in a map, 0 where it is not known, and where it is: [segments].
+    """Return the climb of each segment in a map, 0 where unknown, and a mask of known ones,
+    [segments].
 
     Regions have no common zero, so a segment from one into another climbs nothing that is known.
     """
@@ -219,7 +220,9 @@ class Residual:
 
 
 def residual(survey: Survey, climb_m: FloatArray | None = None) -> Residual:
-    """Residual of the vehicle's power model, without a map or on top of each segment's climb."""
+    """Return the residual of the vehicle's power model, without a map or on top of each segment's
+    climb.
+    """
     physics = survey.physics
     usual = survey.wh_per_m
     slope = np.full(len(physics), usual)
@@ -240,7 +243,7 @@ def residual(survey: Survey, climb_m: FloatArray | None = None) -> Residual:
 
 
 def without_outliers(error_wh: FloatArray, survey: Survey) -> tuple[FloatArray, float]:
-    """Errors of all segments within 3 standard deviations, and what these are, robustly."""
+    """Return the errors within 3 robust standard deviations, and that standard deviation."""
     middle = np.median(np.abs(error_wh[survey.placed])) if survey.placed.any() else 1.0
     noise_wh = max(1.4826 * float(middle), 1e-3 * survey.wh_per_m)
     # A door left open or a wrong fix must not make a mountain.
@@ -254,7 +257,7 @@ def _up_and_down(climb_m: FloatArray) -> FloatArray:
 def map_errors_wh(
     training: Survey, elevation_map: ElevationMap, *, at_face_value: bool = False
 ) -> FloatArray:
-    """Errors [segments] as by `validation_errors_wh`, with climbs read off a field."""
+    """Return `validation_errors_wh` [segments] with climbs read from a map."""
     assert training.validation is not None
     climbs_m = [climb_m(each, elevation_map) for each in (training, training.validation)]
     return validation_errors_wh(training, climbs_m, at_face_value=at_face_value)
@@ -263,7 +266,8 @@ def map_errors_wh(
 def validation_errors_wh(
     training: Survey, climbs_m: Sequence[FloatArray], *, at_face_value: bool = False
 ) -> FloatArray:
-    """Errors [segments] on validation trips of the power model fitted on training segments.
+    """Return the errors [segments] on validation trips of the power model fitted on training
+    segments.
 
     `climbs_m` are those of training and of validation segments. What a metre of climb is worth is
     fitted, too; `at_face_value` it is what mass and gravity allow (`slopes`), as it is to a network
@@ -283,12 +287,12 @@ def validation_errors_wh(
 
 
 def rms(values: FloatArray) -> float:
-    """Root mean square."""
+    """Return the root mean square."""
     return float(np.sqrt(np.mean(values**2)))
 
 
 def slopes(up: float, down: float, usual: float) -> tuple[float, float]:
-    """Wh for a metre up and back for a metre down, with the mean that mass and gravity fix.
+    """Return Wh per metre up and per metre down; mass and gravity fix their mean.
 
     A map half as high with slopes twice as steep explains energy just as well; losses up and down
     being about equal, their mean is what settles how steep the map is.
@@ -308,7 +312,7 @@ LEAST_SEGMENTS = 30
 
 
 def segment_residual(survey: Survey, elevation_map: ElevationMap) -> Residual:
-    """Residuals on top of a map, with what the vehicle measured of its climb."""
+    """Return residuals given a map and the climb that the vehicle measured."""
     residuals = residual(survey, climb_m(survey, elevation_map))
     if not len(survey.measured_m):
         return residuals

@@ -34,7 +34,7 @@ class Predicted:
     """Size of the steps in which labels move; 0: they are not coarse."""
 
     def digits(self, for_wh: int = 1) -> int:
-        """Decimals of an error in this unit, where one in Wh would have `for_wh`.
+        """Return the decimals of an error in this unit that correspond to `for_wh` decimals in Wh.
 
         >>> Predicted(typical=1.0, unit="points").digits(1)
         3
@@ -144,7 +144,7 @@ def load_run(folder: str | Path) -> RunTables:
 
 
 def load_runs(folders: Sequence[Path]) -> RunTables:
-    """Several run folders as one; a method that occurs in more than one is named after its run."""
+    """Load several run folders as one; a method in more than one of them is named after its run."""
     runs = [load_run(folder) for folder in folders]
     names = [folder.name for folder in folders]
     if len(set(names)) < len(names):
@@ -169,7 +169,7 @@ def load_runs(folders: Sequence[Path]) -> RunTables:
 
 
 def where(columns: Columns, **values: object) -> Columns:
-    """Rows in which every named column has the given value.
+    """Return the rows in which every named column has the given value.
 
     >>> table = {"seed": np.array([1, 2, 1]), "rmse": np.array([5.0, 6.0, 7.0])}
     >>> where(table, seed=1)["rmse"].tolist()
@@ -219,7 +219,7 @@ def _relabel(columns: Columns, run: str, ambiguous: set[str]) -> Columns:
 
 
 def _stacked(parts: Sequence[Columns]) -> Columns:
-    """Rows of several tables; a column that one of them lacks is NaN in its rows."""
+    """Stack the rows of several tables; missing columns become NaN."""
     unknown = [np.full(len(part["method"]), np.nan) for part in parts]
     padded = list(zip(parts, unknown, strict=True))
     names = dict.fromkeys(name for part in parts for name in part)

@@ -46,7 +46,7 @@ class Curves:
 
 
 def diverged(run: RunTables, method: str) -> dict[int, int]:
-    """Diverged seed → the round in which it did."""
+    """Return the round in which each diverged seed did."""
     rows = where(run.rounds, method=method, diverged=True)
     rounds: dict[int, int] = {}
     for seed, at in zip(rows["seed"].tolist(), rows["round"].tolist(), strict=True):
@@ -149,7 +149,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float], *, comparisons: int = 1) -> Estimate:
-    """Return mean, spread and 95 % interval; with several comparisons, 95 % for all at once.
+    """Return the mean, spread and 95 % interval; with several comparisons, 95 % for all at once.
 
     >>> estimate([1.0, 2.0, 3.0])
     Estimate(mean=2.0, std=1.0, low=-0.48..., high=4.48..., seeds=3)
@@ -311,20 +311,20 @@ PARTS = (*ROUND_PARTS, "evaluation")
 
 
 def round_times(run: RunTables, method: str) -> list[dict[str, float]]:
-    """Seconds of each trained round by part, for one seed. Round 0 trains nothing."""
+    """Return seconds of each trained round by part, for one seed. Round 0 trains nothing."""
     rows = where(run.timing, method=method)
     trained = [i for i, at in enumerate(rows["round"]) if at > 0]
     return [{part: float(rows[part][i] / rows["seeds"][i]) for part in PARTS} for i in trained]
 
 
 def mean_seconds(run: RunTables, method: str) -> dict[str, float]:
-    """Mean seconds of a round and seed by part; empty if nothing was timed."""
+    """Return the mean seconds of a round and seed by part; empty if nothing was timed."""
     rounds = round_times(run, method)
     return {part: float(np.mean([seconds[part] for seconds in rounds])) for part in PARTS if rounds}
 
 
 def diagnostics(run: RunTables, method: str) -> tuple[float, float]:
-    """R_diag in rounds with diagnostics (instantaneous) and over all rounds (amortised)."""
+    """Return R_diag in rounds with diagnostics (instantaneous) and over all rounds (amortised)."""
     rounds = round_times(run, method)
     instantaneous = [
         diagnostics_fraction(seconds)

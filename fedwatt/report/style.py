@@ -106,7 +106,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def spread(positions: Sequence[float], gap: float) -> list[float]:
-    """Positions moved apart to at least `gap`, as little as possible and in the same order.
+    """Move positions apart to at least `gap`, as little as possible and in the same order.
 
     >>> spread([1.0, 1.0, 5.0], gap=2.0)
     [0.0, 2.0, 5.0]
@@ -152,13 +152,13 @@ def points(
 
 
 def horizontal(axes: Axes) -> None:
-    """Grid lines for values that run from left to right."""
+    """Draw grid lines for values that run from left to right."""
     axes.grid(axis="x")
     axes.grid(visible=False, axis="y")
 
 
 def legend(figure: Figure, **settings: float) -> None:
-    """Names beside their marks, above everything and without taking width from it."""
+    """Draw the legend above the axes."""
     figure.legend(loc="outside upper left", ncols=3, **({"handletextpad": 0.1} | settings))
 
 

@@ -37,7 +37,7 @@ class ReportTable:
     note: str = ""
 
     def text_rows(self) -> list[list[str]]:
-        """Every cell as it is shown to people."""
+        """Return the text of every cell."""
         return [
             [cell_text(cell, column.digits) for cell, column in zip(row, self.columns, strict=True)]
             for row in self.rows

@@ -184,7 +184,7 @@ def _gain_text(cell: Cell, digits: int) -> str:
 
 
 def _metrics(*, headline: bool) -> list[str]:
-    """Columns of the metrics that are shown, either those of the headline or the others."""
+    """Return the columns of the shown metrics, those of the headline or the others."""
     return [
         f"test_{name}"
         for name, metric in METRICS.items()
@@ -193,7 +193,9 @@ def _metrics(*, headline: bool) -> list[str]:
 
 
 def _columns(run: RunTables, *names: str) -> dict[str, TableColumn]:
-    """Columns of the table of rounds by name, as a report heads them; Wh is the target's unit."""
+    """Return the columns of the table of rounds by name, as a report heads them; Wh is the target's
+    unit.
+    """
     columns = {}
     for name in names:
         column = declared("rounds")[name]
@@ -217,7 +219,7 @@ def outcome(run: RunTables, method: str) -> str:
 
 
 def differences_table(run: RunTables) -> ReportTable:
-    """Every method against the reference, seed by seed."""
+    """Return the table of every method's difference from the reference, seed by seed."""
     comparisons = compare(run)
     count = len(comparisons)
     level = "95 % interval" + (f", held by all {count} at once" if count > 1 else "")
@@ -307,7 +309,7 @@ def strata_table(run: RunTables) -> ReportTable:
 
 
 def time_table(run: RunTables) -> ReportTable:
-    """Seconds of a round, and the share of diagnostics (`eq:diag_fraction`)."""
+    """Return the table of seconds per round and the share of diagnostics (`eq:diag_fraction`)."""
     rows: list[tuple[Cell, ...]] = []
     for method in run.methods:
         seconds = mean_seconds(run, method)
@@ -333,7 +335,7 @@ LEFT_OUT = "–"
 
 
 def signals_table(run: RunTables) -> ReportTable:
-    """Means over a vehicle's turns; no rows where nothing was recorded."""
+    """Return the table of means over a vehicle's rounds; no rows where nothing was recorded."""
     rows: list[tuple[Cell, ...]] = []
     for method in run.methods if any(name in run.clients for name in SIGNALS) else ():
         replied = where(run.clients, method=method, replied=True)
@@ -409,13 +411,13 @@ def private_methods(run: RunTables) -> list[str]:
 
 
 def _epsilon(run: RunTables, method: str) -> float:
-    """ε after a method's last round; NaN if it is not private."""
+    """Return ε after a method's last round; NaN if it is not private."""
     values = where(run.rounds, method=method)["epsilon"]
     return float(values.max()) if values.size and not np.isnan(values).all() else nan
 
 
 def spent(run: RunTables, method: str) -> str:
-    """ε after a method's last round, for people."""
+    """Return ε after a method's last round, for people."""
     value = _epsilon(run, method)
     if isnan(value):
         return "–"
@@ -423,7 +425,7 @@ def spent(run: RunTables, method: str) -> str:
 
 
 def privacy_table(run: RunTables) -> ReportTable:
-    """ε of every private method, and what it rests on."""
+    """Return the table of ε of every private method and its assumptions."""
     rows = []
     for method in private_methods(run):
         terms = _terms(run, method)
@@ -470,5 +472,5 @@ TABLES: tuple[Callable[[RunTables], ReportTable], ...] = (
 
 
 def tables(run: RunTables) -> list[ReportTable]:
-    """All tables that have rows."""
+    """Return all tables that have rows."""
     return [table for make in TABLES if (table := make(run)).rows]

@@ -111,7 +111,7 @@ class KeyStore:
         return self.folder / VEHICLES / f"{plain}-{certificate.serial_number:x}.pem"
 
     def accepted(self) -> dict[str, tuple[str, ec.EllipticCurvePublicKey]]:
-        """Return names and keys by fingerprint of vehicles whose certificates count now.
+        """Return the names and keys by fingerprint of vehicles whose certificates count now.
 
         Of two certificates with one name the later one counts.
         """

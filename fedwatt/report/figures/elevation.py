@@ -154,7 +154,7 @@ def relief_of(field: ElevationMap) -> Relief:
 def _raster(
     field: ElevationMap, east_km: FloatArray, north_km: FloatArray, elevation_m: FloatArray
 ) -> tuple[FloatArray, Extent]:
-    """Heights on a regular raster, NaN away from any node, and its bounds in km."""
+    """Return elevations on a regular raster, NaN away from any node, and its bounds in km."""
     cell_km = field.grid.cell_m / 1000
     margin = MARGIN_CELLS * cell_km
     west = east_km.min() - margin

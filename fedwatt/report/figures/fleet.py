@@ -52,7 +52,7 @@ def fleet_facts(vehicles: Iterable[Vehicle]) -> FleetFacts:
 
 @styled
 def fleet_figure(facts: FleetFacts) -> Figure:
-    """Four histograms, and dropped rows by reason where cleaning dropped any."""
+    """Draw four histograms, and dropped rows by reason where cleaning dropped any."""
     rows = 3 if facts.dropped_rows else 2
     figure = Figure(figsize=(1.6 * WIDTH_IN, 2.1 * rows))
     grid = figure.add_gridspec(rows, 2)

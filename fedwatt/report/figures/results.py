@@ -125,7 +125,9 @@ LANE_IN = 0.125
 
 @styled
 def strata_figure(run: RunTables) -> Figure:
-    """Pooled test RMSE of each stratum; a mark for the mean over seeds, a line for their range."""
+    """Draw the pooled test RMSE of each stratum: a mark for the mean over seeds, a line for the
+    range.
+    """
     errors = {method: rmse for method in run.methods if (rmse := stratum_rmse(run, method))}
     strata = list(dict.fromkeys(name for rmse in errors.values() for name in rmse))
     row_in = 0.14 + LANE_IN * len(errors)
@@ -155,7 +157,7 @@ def strata_figure(run: RunTables) -> Figure:
 
 
 def _layout(strata: list[str], row_in: float) -> tuple[dict[str, float], dict[str, float], float]:
-    """Depth in inches of each kind's heading, of each stratum, and of them all.
+    """Return the height in inches of each kind's heading, of each stratum, and of the figure.
 
     >>> _layout(["speed: low", "speed: high"], row_in=0.5)
     ({'speed': 0.135}, {'speed: low': 0.52, 'speed: high': 1.02}, 1.27)
@@ -215,7 +217,7 @@ def vehicles_figure(run: RunTables) -> Figure:
 
 
 def _short(name: str) -> str:
-    """At most 18 characters of a name, its end kept: that is where names differ.
+    """Shorten a name to its last 18 characters: names differ at the end.
 
     >>> _short("a-very-long-fleet-name-0017")
     '…ng-fleet-name-0017'
@@ -232,7 +234,7 @@ FLAT = 1e-3
 
 @styled
 def roughness_figure(run: RunTables) -> Figure:
-    """One point for each reply of a vehicle, with the mean rank correlation within a round."""
+    """Draw a point for each reply of a vehicle, with the mean rank correlation within a round."""
     figure = Figure(figsize=(WIDTH_IN, 3.4))
     axes = figure.subplots()
     clouds = {method: cloud for method in run.methods if (cloud := _cloud(run, method))[0].size}
@@ -288,7 +290,7 @@ def draw_curves(
     labels: bool = True,
     floor: float | None = None,
 ) -> None:
-    """Every method's curves into `axes`; a diverged seed is a faint line that ends in a cross.
+    """Draw every method's curves into `axes`; a diverged seed is a faint line that ends in a cross.
 
     The vertical range is that of the methods that stayed finite, so that one that diverges does not
     flatten the others. `floor` is a value that the range must include.
@@ -377,7 +379,7 @@ def convergence_figure(run: RunTables) -> Figure:
 
 @styled
 def drift_figure(run: RunTables) -> Figure:
-    """Mean drift and its dispersion by round (`eq:mean_drift`, `eq:drift_cv`)."""
+    """Draw mean drift and its dispersion by round (`eq:mean_drift`, `eq:drift_cv`)."""
     figure = Figure(figsize=(WIDTH_IN, 4.2))
     above, below = figure.subplots(2, 1, sharex=True)
     draw_curves(above, run, partial(curves, run, column="drift_mean"), floor=0.0)
