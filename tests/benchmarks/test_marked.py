@@ -19,10 +19,9 @@ PAGES = (
     "performance_tables",
     "traffic",
     "method_costs",
-    "index_repeatability",
     "journeys_routes",
     "edge_adapt",
-    "elevation_tables",
+    "elevation_reference",
     "local_baselines",
 )
 
