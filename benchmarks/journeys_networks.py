@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.elevation_cells import NAMES, vehicles_of
+from benchmarks.ved_trips import NAMES, vehicles_of
 from fedwatt.elevation.learn import add_elevation, learn, survey_fleet
 from fedwatt.elevation.own_map import own_maps
 from fedwatt.elevation.settings import ElevationSettings

@@ -13,8 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.elevation_cells import NAMES, data_settings
-from benchmarks.journeys_passes import SETTINGS, board, forecast_only, split, three, wh_per_km
+from benchmarks.ved_trips import (
+    NAMES,
+    SETTINGS,
+    board,
+    data_settings,
+    forecast_only,
+    split,
+    three,
+    wh_per_km,
+)
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.learn import learn, survey_fleet
 from fedwatt.elevation.own_map import own_maps

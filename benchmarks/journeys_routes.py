@@ -32,18 +32,20 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.elevation_cells import NAMES, data_settings, vehicles_of
 from benchmarks.journeys_newcomers import AFTER, BEFORE, about_unseen_vehicles, unseen_vehicle_rows
-from benchmarks.journeys_passes import (
+from benchmarks.marked import write_blocks
+from benchmarks.ved_trips import (
+    NAMES,
     SETTINGS,
     board,
+    data_settings,
     forecast_only,
     recorded,
     split,
     three,
+    vehicles_of,
     wh_per_km,
 )
-from benchmarks.marked import write_blocks
 from fedwatt.elevation.learn import learn
 from fedwatt.errors import DataError
 from fedwatt.files import write_text

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.elevation_cells import NAMES
 from benchmarks.journeys_networks import (
     SEEDS,
     SET_UPS,
@@ -36,6 +35,7 @@ from benchmarks.journeys_networks import (
     settings,
 )
 from benchmarks.journeys_tables import write_tables
+from benchmarks.ved_trips import NAMES
 from fedwatt.edge.trips import ZERO_AT_REST
 from fedwatt.files import write_text
 from fedwatt.journeys.filter import TripPrior, coldness, in_trip

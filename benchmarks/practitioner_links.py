@@ -14,8 +14,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks.elevation_cells import data_settings
-from benchmarks.journeys_passes import GRID, LEAST_M, SETTINGS, board, recorded, split, wh_per_km
+from benchmarks.ved_trips import (
+    GRID,
+    LEAST_M,
+    SETTINGS,
+    board,
+    data_settings,
+    recorded,
+    split,
+    wh_per_km,
+)
 from fedwatt.elevation.learn import learn
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.errors import DataError

@@ -36,14 +36,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.elevation_cells import NAMES, vehicles_of
-from benchmarks.journeys_passes import LEAST_M
 from benchmarks.practitioner_links import (
     LENGTHS_M,
     LinkedTrips,
     links_before_departure,
     links_with_speed,
 )
+from benchmarks.ved_trips import LEAST_M, NAMES, vehicles_of
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.trips import outcome
 from fedwatt.elevation.climb import climbing, rise_m

@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.elevation_cells import NAMES, data_settings
-from benchmarks.journeys_passes import GRID, LEAST_M, SETTINGS, three
+from benchmarks.ved_trips import GRID, LEAST_M, NAMES, SETTINGS, data_settings, three
 from fedwatt.elevation.learn import Learned, learn
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.files import write_bytes, write_text

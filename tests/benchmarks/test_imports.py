@@ -9,8 +9,7 @@ import benchmarks
 import fedwatt.cli  # noqa: F401  benchmarks.cli adds its commands to it
 
 FOLDER = Path(benchmarks.__file__).parent
-WAITING = {"attacks"}  # still imports modules that the library no longer has
-MODULES = sorted({path.stem for path in FOLDER.glob("*.py")} - {"__init__"} - WAITING)
+MODULES = sorted({path.stem for path in FOLDER.glob("*.py")} - {"__init__"})
 
 
 @pytest.mark.parametrize("module", MODULES)

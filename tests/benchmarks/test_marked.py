@@ -16,13 +16,13 @@ def blocks(script: ModuleType) -> dict[str, str]:
 
 
 PAGES = (
-    "performance_tables",
+    "edge_ved",
+    "engine",
     "traffic",
     "method_costs",
-    "index_repeatability",
     "journeys_routes",
     "edge_adapt",
-    "elevation_tables",
+    "elevation_reference",
     "local_baselines",
 )
 

@@ -1,22 +1,48 @@
-"""Passes of the benchmark of routes: which of them teach, and which are predicted."""
+"""Vehicles of VED with their splits, and the passes of routes that teach or are predicted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.elevation_cells import data_settings
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.journeys.fleet_routes import Pass, VehicleRoutes, passes
 from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.store import read_fleet
+from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
 
+NAMES = tuple(
+    f"ved-{number}" for number in (10, 11, 371, 398, 443, 453, 455, 457, 492, 550, 554, 561)
+)
+"""The vehicles of VED with 20 or more usable all-electric trips."""
 SETTINGS = ElevationSettings()
 GRID = Grid(cell_m=SETTINGS.cell_m)
 LEAST_M = 2000.0
+
+
+@lru_cache(maxsize=1)
+def vehicles_of(folder: Path) -> tuple[Vehicle, ...]:
+    """Return the 12 vehicles from a fleet's folder or from the files of VED."""
+    if (folder / "fleet.json").exists():
+        vehicles: Iterable[Vehicle] = read_fleet(folder)
+    else:
+        from fedwatt.telemetry.readers import import_ved
+
+        files = sorted(folder.glob("EV_PHEV.parquet")) or [folder]
+        vehicles = import_ved(files, powertrain=("ev", "phev-electric"))
+    return tuple(vehicle for vehicle in vehicles if vehicle.name in NAMES)
+
+
+def data_settings(seed: int, features: str = "base", window: int = 60) -> DataSettings:
+    return DataSettings(
+        split_seed=seed, stride=5, evaluation_stride=1, features=features, window=window
+    )
 
 
 def recorded(vehicles: Sequence[Vehicle]) -> dict[str, dict[str, Pass]]:
