@@ -43,8 +43,7 @@ from fedwatt.deploy.plan.certificates import (
 )
 from fedwatt.deploy.plan.plan import make_plan
 from fedwatt.deploy.plan.store import KeyStore
-from fedwatt.deploy.server.events import FILE as EVENTS
-from fedwatt.deploy.server.requests import FAILED, LATE, REJECTED
+from fedwatt.deploy.server.requests import EVENTS, FAILED, LATE, REJECTED
 from fedwatt.deploy.transport import SWITCH
 from fedwatt.deploy.transport.control import Control
 from fedwatt.deploy.transport.processes import Flower

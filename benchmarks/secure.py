@@ -32,7 +32,7 @@ from fedwatt.privacy.secure.graph import degree
 from fedwatt.privacy.secure.keys import CURVE, Trust
 from fedwatt.privacy.secure.messages import to_plain
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
-from fedwatt.privacy.secure_settings import SecureSettings
+from fedwatt.privacy.secure_settings import SecureSettings, SecureTerms
 from fedwatt.runs.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
@@ -56,8 +56,14 @@ class Exchange:
     """One secure sum; bytes and seconds of one vehicle, and seconds of the server."""
 
     def __init__(self, vehicles: int, layout: VectorLayout) -> None:
-        settings = SecureSettings(bits=layout.bits)
-        self.terms = settings.terms(run="cost", number=0, called=vehicles, length=layout.length)
+        self.terms = SecureTerms(
+            run="cost",
+            number=0,
+            called=vehicles,
+            threshold=SecureSettings().survivors_needed(vehicles),
+            length=layout.length,
+            bits=layout.bits,
+        )
         self.names = [f"vehicle-{k:04d}" for k in range(vehicles)]
         self.one = self.names[-1]
         signing = ed25519.Ed25519PrivateKey.generate()
@@ -118,25 +124,25 @@ class Exchange:
             dict.fromkeys(self.names),
             lambda name, _: advertise(terms, name, identity=self.who[name]),
         )
-        keyed, _ = self.serve(server.make_roster, terms, adverts)
+        keyed = self.serve(server.make_roster, terms, adverts, {})
         rosters = self.serve(lambda: {name: keyed.roster(name) for name in keyed.graph.names})
         shares = self.ask(
             "shares", rosters, lambda n, m: share_keys(states[n], m, trust=self.trusted(n))
         )
-        routed, inboxes, _ = self.serve(server.route, keyed, shares)
+        routed, inboxes = self.serve(server.route, keyed, shares, {})
         masked = self.ask("vector", inboxes, lambda n, m: mask_input(states[n], m, words[n]))
-        summed, survivors, _ = self.serve(collected, routed, masked)
+        summed, survivors = self.serve(collected, routed, masked)
         agreed = self.ask(
             "agreement",
             dict.fromkeys(summed.survivors, survivors),
             lambda n, m: agree(states[n], m, identity=self.who[n]),
         )
-        passed, _ = self.serve(server.pass_on, summed, agreed)
+        passed = self.serve(server.pass_on, summed, agreed, {})
         staying = {name: received for name, received in passed.items() if name not in self.last}
         revealed = self.ask(
             "agreement", staying, lambda n, m: reveal(states[n], m, trust=self.trusted(n))
         )
-        total, _ = self.serve(server.unmask, summed, revealed)
+        total = self.serve(server.unmask, summed, revealed, {})
         added = np.sum([words[name] for name in summed.survivors], axis=0, dtype=total.dtype)
         assert (total == reduced(added, bits)).all()
         return len(summed.survivors)
@@ -170,7 +176,7 @@ def measure(vehicles: int) -> dict[str, Any]:
 
 def collected(routed: server.Routed, masked: Mapping[str, Any]) -> Any:
     """Add up the vectors of all vehicles."""
-    adding = server.Adding(routed)
+    adding = server.Adding(routed, {})
     for name, sent in masked.items():
         adding.add(name, sent)
     return adding.collected()

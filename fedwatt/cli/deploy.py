@@ -195,7 +195,7 @@ def status(
 
     with Control(flower) as control:
         nodes = [
-            (node.name, node.number, WORDS.get(node.status, node.status), node.since)
+            (node.name, node.number, WORDS.get(node.status, node.status))
             for node in control.nodes()
         ]
     lines: list[str] = []
@@ -203,7 +203,7 @@ def status(
         from fedwatt.deploy.operate.fleet_view import FleetView
 
         lines = [*FleetView(run).lines()]
-    vehicle_columns = ("vehicle", "node", "is", "since (UTC)")
+    vehicle_columns = ("vehicle", "node", "is")
     if as_json:
         vehicles = [dict(zip(vehicle_columns, map(str, row), strict=True)) for row in nodes]
         print_json({"vehicles": vehicles, "run": lines})

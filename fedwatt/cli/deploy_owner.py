@@ -85,7 +85,7 @@ def plan(
 ) -> None:
     """Plan a run: resolve its configuration completely and sign it."""
     from fedwatt.deploy.plan.certificates import Owner
-    from fedwatt.deploy.plan.plan import make_plan, read_plan, serial_numbers
+    from fedwatt.deploy.plan.plan import make_plan, read_plan
     from fedwatt.deploy.server.execute import refuse_undeployable
     from fedwatt.files import write_bytes
 
@@ -97,9 +97,15 @@ def plan(
         options={"training.rounds": rounds},
         assignments=assignments,
     )
+    try:
+        revoked = [int(serial, 16) for serial in revoke or []]
+    except ValueError as error:
+        raise typer.BadParameter(
+            "--revoke takes a serial number as 'fedwatt deploy sign' prints it."
+        ) from error
     refuse_undeployable(chosen)
     signer = Owner.read(key)
-    signed = make_plan(chosen, signer, days=days, revoked=serial_numbers(revoke or []))
+    signed = make_plan(chosen, signer, days=days, revoked=revoked)
     write_bytes(out, signed)
     for line in read_plan(signed, signer.certificate).lines()[:7]:
         console.print(line, soft_wrap=True)

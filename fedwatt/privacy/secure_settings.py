@@ -84,19 +84,3 @@ class SecureSettings:
         # As a fraction: 0.6 · 5 in floating point must not become 4.
         share = Fraction(self.threshold).limit_denominator(1000)
         return max(2, ceil(share * called), called // 2 + 1)
-
-    def terms(
-        self, *, run: str, number: int, called: int, length: int, purpose: str = ""
-    ) -> SecureTerms:
-        """Return the terms of one exchange with `called` vehicles over vectors of `length`
-        words.
-        """
-        return SecureTerms(
-            run=run,
-            number=number,
-            called=called,
-            threshold=self.survivors_needed(called),
-            length=length,
-            bits=self.bits,
-            purpose=purpose,
-        )

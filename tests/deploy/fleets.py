@@ -134,7 +134,7 @@ class Loopback:
             reply = self.tamper(kind, node, self.vehicles[node].handle(body))
             if reply is not None:
                 self.sent.append((node, kind, reply))
-                found[number] = Received(reply)
+                found[number] = reply
         return found
 
     def kinds(self) -> list[str]:

@@ -22,11 +22,11 @@ from fedwatt.elevation.survey import Residual, Survey, residual
 from fedwatt.errors import RunError
 from fedwatt.metrics.sums import VectorLayout
 from fedwatt.privacy.secure.messages import Masked, to_plain
-from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.randomness import generator
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
 from tests.elevation.toys import DEGREE_M, fleet, survey
+from tests.privacy.exchanges import terms_of
 from tests.privacy.rehearsal import rehearse
 
 GRID = Grid(cell_m=80.0)
@@ -91,9 +91,7 @@ def masked_exchange(surveys, overheard, last=None):
     def summed(fields, values):
         layout = VectorLayout(fields, vehicles=len(values))
         words = {f"car-{i}": layout.encode(own) for i, own in enumerate(values)}
-        terms = SecureSettings(enabled=True, bits=64).terms(
-            run="hills", number=next(exchanges), called=len(words), length=layout.length
-        )
+        terms = terms_of(len(words), layout.length, number=next(exchanges))
         sums = layout.decode(rehearse(terms, words, last, overheard=overheard.append)[0])
         assert sums["clipped"] == 0
         return sums

@@ -38,8 +38,9 @@ def names_of(count: int) -> list[str]:
 
 
 def terms_of(called: int, length: int = 4, **changes: object) -> SecureTerms:
-    made = SecureSettings(bits=changes.pop("bits", 64))
-    return made.terms(**({"run": "a", "number": 1, "called": called, "length": length} | changes))
+    threshold = SecureSettings().survivors_needed(called)
+    made = {"run": "a", "number": 1, "called": called, "threshold": threshold, "length": length}
+    return SecureTerms(**(made | changes))
 
 
 def random_words(count: int, length: int, bits: int = 64, seed: int = 0) -> dict[str, Words]:
@@ -60,7 +61,7 @@ class Stopped:
         self.adverts = {}
         for name in self.names:
             self.advertised[name], self.adverts[name] = advertise(self.terms, name, entropy=entropy)
-        self.keyed, _ = server.make_roster(self.terms, self.adverts)
+        self.keyed = server.make_roster(self.terms, self.adverts, {})
         self.shared: dict[str, Shared] = {}
         self.shares: dict[str, Shares] = {}
         for name in self.names:
@@ -68,7 +69,7 @@ class Stopped:
                 self.advertised[name], self.keyed.roster(name), entropy=entropy
             )
         self.inboxes: dict[str, Inbox]
-        self.routed, self.inboxes, _ = server.route(self.keyed, self.shares)
+        self.routed, self.inboxes = server.route(self.keyed, self.shares, {})
         self.sent: dict[str, Sent] = {}
         self.masked = {}
         for name in self.names:
@@ -108,7 +109,8 @@ def collect(
     routed: server.Routed, masked: Mapping[str, Masked]
 ) -> tuple[server.Summed, Survivors, server.Rejected]:
     """Return the sum of vectors that are all here."""
-    adding = server.Adding(routed)
+    rejected: server.Rejected = {}
+    adding = server.Adding(routed, rejected)
     for name, sent in masked.items():
         adding.add(name, sent)
-    return adding.collected()
+    return *adding.collected(), rejected

@@ -54,13 +54,13 @@ def rehearse(
         words,
         lambda name: advertise(terms, name, identity=who.get(name), entropy=entropy),
     )
-    keyed, _ = server.make_roster(terms, adverts)
+    keyed = server.make_roster(terms, adverts, {})
     shares = answers(
         "shares",
         keyed.graph.names,
         lambda name: share_keys(states[name], keyed.roster(name), trust=trust, entropy=entropy),
     )
-    routed, inboxes, _ = server.route(keyed, shares)
+    routed, inboxes = server.route(keyed, shares, {})
     masked = answers(
         "vector", inboxes, lambda name: mask_input(states[name], inboxes[name], words[name])
     )
@@ -69,9 +69,8 @@ def rehearse(
     agreed = answers(
         "agreement", alive, lambda name: agree(states[name], survivors, identity=who.get(name))
     )
-    passed, _ = server.pass_on(summed, agreed)
+    passed = server.pass_on(summed, agreed, {})
     revealed = answers(
         "everything", passed, lambda name: reveal(states[name], passed[name], trust=trust)
     )
-    total, _ = server.unmask(summed, revealed)
-    return total, alive
+    return server.unmask(summed, revealed, {}), alive

@@ -59,7 +59,7 @@ class Signed:
         self.adverts = {}
         for name, own in self.who.items():
             self.states[name], self.adverts[name] = advertise(self.terms, name, identity=own)
-        self.keyed, _ = server.make_roster(self.terms, self.adverts)
+        self.keyed = server.make_roster(self.terms, self.adverts, {})
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_two_stories_about_survivors_reveal_nothing(signed: Signed) -> None:
     masked = {}
     words = random_words(4, terms.length)
     shared = {n: share_keys(signed.states[n], signed.keyed.roster(n), trust=TRUST) for n in names}
-    routed, inboxes, _ = server.route(signed.keyed, {n: own[1] for n, own in shared.items()})
+    routed, inboxes = server.route(signed.keyed, {n: own[1] for n, own in shared.items()}, {})
     for name in names:
         sent[name], masked[name] = mask_input(shared[name][0], inboxes[name], words[name])
     _, everybody, _ = collect(routed, masked)

@@ -17,7 +17,7 @@ from fedwatt.models import Model, get_model
 from fedwatt.privacy.secure.compose import reply_layout, reply_values, secure_fault
 from fedwatt.privacy.secure_settings import SecureSettings
 from tests.federation.toys import random_fleet
-from tests.privacy.exchanges import names_of
+from tests.privacy.exchanges import names_of, terms_of
 from tests.privacy.rehearsal import rehearse
 
 SETTINGS = SecureSettings(bits=64)
@@ -79,7 +79,7 @@ def summed(method: Method, model: Model, replies: Replies, settings=SETTINGS, la
         windows = int(replies.windows[row])
         values = reply_values(method, model, replies.deltas[row], windows, uploads, layout)
         words[name] = layout.encode(values)
-    terms = settings.terms(run="a", number=1, called=len(words), length=layout.length)
+    terms = terms_of(len(words), layout.length, bits=settings.bits)
     total, survivors = rehearse(terms, words, last)
     sums = layout.decode(total)
     assert sums["clipped"] == 0

@@ -166,19 +166,15 @@ def check_certificate(
     now: datetime | None = None,
 ) -> str:
     """Return the name in a certificate; DataError unless the owner signed it for this role."""
-    try:
-        certificate.verify_directly_issued_by(owner)
-    except (ValueError, TypeError, InvalidSignature) as error:
-        raise DataError("a certificate is not signed by this fleet's owner") from error
+    now = now or datetime.now(UTC)
+    _refuse_unsigned(certificate, owner)
     subject = certificate.subject
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     roles = subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
     if [attribute.value for attribute in roles] != [role] or len(names) != 1:
         raise DataError(f"a certificate is not that of a {role}")
     name = str(names[0].value)
-    now = now or datetime.now(UTC)
-    if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
-        raise DataError(f"the certificate of {name} is not valid at {now:%Y-%m-%d %H:%M} UTC")
+    _refuse_expired(certificate, name, now)
     if certificate.serial_number in revoked:
         raise DataError(f"the certificate of {name} is revoked")
     return name
@@ -186,15 +182,22 @@ def check_certificate(
 
 def check_owner(owner: x509.Certificate, now: datetime | None = None) -> None:
     """Raise DataError unless the owner's certificate is self-signed, Ed25519 and not expired."""
-    now = now or datetime.now(UTC)
-    try:
-        owner.verify_directly_issued_by(owner)
-    except (ValueError, TypeError, InvalidSignature) as error:
-        raise DataError("the owner's certificate is not signed by itself") from error
+    _refuse_unsigned(owner, owner)
     if not isinstance(owner.public_key(), ed25519.Ed25519PublicKey):
         raise DataError("the owner's certificate has no Ed25519 key")
-    if not owner.not_valid_before_utc <= now <= owner.not_valid_after_utc:
-        raise DataError("the owner's certificate has expired")
+    _refuse_expired(owner, "the owner", now or datetime.now(UTC))
+
+
+def _refuse_unsigned(certificate: x509.Certificate, owner: x509.Certificate) -> None:
+    try:
+        certificate.verify_directly_issued_by(owner)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise DataError("a certificate is not signed by this fleet's owner") from error
+
+
+def _refuse_expired(certificate: x509.Certificate, name: str, now: datetime) -> None:
+    if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+        raise DataError(f"the certificate of {name} is not valid at {now:%Y-%m-%d %H:%M} UTC")
 
 
 def fingerprint(key: ec.EllipticCurvePublicKey) -> str:
@@ -224,6 +227,14 @@ def read_private(path: Path) -> object:
         raise RunError(f"There is no key {path}. 'fedwatt deploy request' makes one.") from error
     except (OSError, ValueError, TypeError) as error:
         raise RunError(f"{path} is not a private key without a passphrase: {error}.") from error
+
+
+def read_vehicle_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Return the private key of a vehicle; RunError if the file holds another one."""
+    key = read_private(path)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise RunError(f"{path} is no key of 'fedwatt deploy request'.")
+    return key
 
 
 def _subject(name: str, role: str = "") -> x509.Name:

@@ -11,7 +11,7 @@ from the plan alone; a change of any field needs a new signature.
 import json
 import re
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -218,13 +218,3 @@ def version_range(version: str) -> tuple[str, str]:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-
-
-def serial_numbers(texts: Collection[str]) -> list[int]:
-    """Return serial numbers written in hexadecimal; SettingError where one is not."""
-    try:
-        return [int(text, 16) for text in texts]
-    except ValueError as error:
-        raise SettingError(
-            "--revoke takes serial numbers as 'fedwatt deploy list' shows."
-        ) from error

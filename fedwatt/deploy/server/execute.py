@@ -1,13 +1,12 @@
 """Carry out a plan on connected vehicles, into the same run folder as a simulation."""
 
-import logging
 from dataclasses import dataclass, field
 from math import isnan
 from pathlib import Path
 from typing import Any, ClassVar
 
+from fedwatt.deploy import log
 from fedwatt.deploy.plan.plan import Plan
-from fedwatt.deploy.plan.store import KeyStore
 from fedwatt.deploy.server import members
 from fedwatt.deploy.server.backend import DeployedBackend
 from fedwatt.deploy.server.buffered_backend import BufferedBackend
@@ -28,8 +27,6 @@ from fedwatt.runs.provenance import fleet_partition
 from fedwatt.runs.run import Run, RunBackend
 from fedwatt.runs.source import elevation_facts, shares_elevation
 from fedwatt.windows import Fleet
-
-log = logging.getLogger("fedwatt.deploy")
 
 
 def refuse_undeployable(config: RunConfig) -> None:
@@ -109,14 +106,6 @@ def _refuse_method(deploy: Deployment, choice: MethodChoice) -> None:
                 f"Method '{choice.label}': deploy.{name} lets one vehicle decide whether the "
                 "updates of others count, and the noise is that of a single one. Leave it out."
             )
-
-
-def execute_plan(
-    store: KeyStore, out: Path, channel: RequestChannel, observer: Observer, *, resume: bool = False
-) -> None:
-    """Carry out the plan of a key store on the vehicles behind `channel`."""
-    store.check_server()
-    execute(store.plan(), store.signed_plan(), out, channel, observer, resume=resume)
 
 
 def execute(

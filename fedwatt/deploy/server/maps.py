@@ -4,12 +4,12 @@ The elevation map is learned once, sent to all vehicles, also to those that join
 the run folder. The driving map goes to the vehicles whose sums are in it.
 """
 
-import logging
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from fedwatt.deploy import log
 from fedwatt.deploy.server.members import Roster
 from fedwatt.deploy.server.requests import BackgroundRequests
 from fedwatt.deploy.server.run_state import RunState
@@ -41,8 +41,6 @@ from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.metrics.sums import Total
 from fedwatt.randomness import SystemNoise
 from fedwatt.runs.journeys import ROUTES
-
-log = logging.getLogger("fedwatt.deploy")
 
 AGAIN_SECONDS: Final = 10.0
 """After which a vehicle that could not take the map is sent it again."""

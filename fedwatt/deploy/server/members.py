@@ -5,7 +5,6 @@ registered with, and a name that a connected node answers for is not given to a 
 vehicle may enrol at any time; the plan names conditions, not vehicles.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,12 +15,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 import fedwatt
+from fedwatt.deploy import log
 from fedwatt.deploy.plan.plan import Plan
-from fedwatt.deploy.server.events import ENROLLED, TURNED_AWAY, EventLog
-from fedwatt.deploy.server.events import FILE as EVENTS
 from fedwatt.deploy.server.requests import (
     AWAY,
+    ENROLLED,
+    EVENTS,
+    TURNED_AWAY,
     BackgroundRequests,
+    EventLog,
     Reply,
     Requests,
 )
@@ -39,12 +41,11 @@ from fedwatt.windows.splits import SPLITS, held_out_vehicles, natural_key
 if TYPE_CHECKING:
     from fedwatt.deploy.server.maps import PublishedMap
 
-log = logging.getLogger("fedwatt.deploy")
-
 FILE: Final = "members.jsonl"
-AGAIN_SECONDS: Final = 10.0
-"""After which a node that was turned away is asked again; doubled with every refusal."""
-LONGEST_AGAIN_SECONDS: Final = 600.0
+AGAIN_SECONDS: Final = 30.0
+"""After which a node that was turned away is asked again."""
+TAKEN_SECONDS: Final = 10.0
+"""The same where its name is taken: it may come back before its old connection is over."""
 TAKEN: Final = "another node already answers for"
 
 
@@ -70,8 +71,6 @@ class Roster:
     members: dict[str, Member] = field(default_factory=dict)
     online: dict[int, str] = field(default_factory=dict)
     """Connected nodes, with the names that their keys are registered under."""
-    refusals: dict[int, int] = field(default_factory=dict)
-    """How often in a row a node was turned away."""
     away: dict[int, float] = field(default_factory=dict)
     """Nodes that are outside their hours until a time."""
     published: "PublishedMap | None" = None
@@ -158,7 +157,6 @@ class Roster:
             member = _member(node, reply.content)
             version = str(reply.content.values["version"])[:40]
             self.members[member.name] = member
-            self.refusals.pop(node, None)
             admitted.append(asdict(member))
             lines.append({"event": ENROLLED, "vehicle": member.name, "version": version})
             log.info("vehicle %s enrolled", member.name)
@@ -169,11 +167,8 @@ class Roster:
         self.events.write(lines)
 
     def _turn_away(self, node: int, reason: str) -> None:
-        """Ask a node again later, and ever later."""
-        self.refusals[node] = self.refusals.get(node, 0) + 1
-        # A vehicle that was cut off may come back before the old connection is over.
-        doubled = 0 if reason.startswith(TAKEN) else min(self.refusals[node] - 1, 20)
-        pause = min(AGAIN_SECONDS * 2**doubled, LONGEST_AGAIN_SECONDS)
+        """Ask a node again later."""
+        pause = TAKEN_SECONDS if reason.startswith(TAKEN) else AGAIN_SECONDS
         self.enrolments.pause([node], pause)
         log.warning("node %d was turned away for %g s: %s", node, pause, reason)
 

@@ -1,6 +1,5 @@
 """Connected vehicles whose updates are seen one by one, and checked."""
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil, nan
@@ -11,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.deploy.server.backend import DeployedBackend, Progress
-from fedwatt.deploy.server.final_errors import enrolled_errors
+from fedwatt.deploy import log
+from fedwatt.deploy.server.backend import DeployedBackend, Progress, Unanswered
 from fedwatt.deploy.server.limits import capped, scaled_down, shortened
-from fedwatt.deploy.server.quorum import Unanswered
 from fedwatt.deploy.server.requests import Reply
+from fedwatt.deploy.server.sums import enrolled_errors
 from fedwatt.deploy.vehicle.messages import ReplyForm, training_form
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import DataError
@@ -27,8 +26,6 @@ from fedwatt.federation.records import Evaluation
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums
-
-log = logging.getLogger("fedwatt.deploy")
 
 LEAST_ACCUMULATION: Final = 0.01
 """Least ‖a_k‖₁: the last gradient counts in full, so 1 but for a pull of nearly twice the rate."""

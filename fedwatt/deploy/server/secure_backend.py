@@ -3,7 +3,6 @@
 A method is given the sum's mean in place of the survivors' updates.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
@@ -11,12 +10,11 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from fedwatt.deploy.server.backend import DeployedBackend, Progress
-from fedwatt.deploy.server.final_errors import FinalErrors, SummedErrors
+from fedwatt.deploy import log
+from fedwatt.deploy.server.backend import DeployedBackend, Progress, Unanswered
 from fedwatt.deploy.server.limits import refuse_impossible_weight, refuse_long_mean
-from fedwatt.deploy.server.quorum import Unanswered
 from fedwatt.deploy.server.run_state import SumTotal
-from fedwatt.deploy.server.sums import NoSum, SecureSums
+from fedwatt.deploy.server.sums import FinalErrors, NoSum, SecureSums, SummedErrors
 from fedwatt.errors import DataError, FedwattError, RunError, SettingError
 from fedwatt.federation import State
 from fedwatt.federation.evaluate import fleet_errors
@@ -27,8 +25,6 @@ from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics.sums import CLIPPED
 from fedwatt.privacy.secure.compose import reply_layout, secure_fault, vehicles_draw
-
-log = logging.getLogger("fedwatt.deploy")
 
 
 class SecureBackend(DeployedBackend):

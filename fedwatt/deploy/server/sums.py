@@ -3,21 +3,29 @@
 `SecureSums` runs one secure aggregation per sum: keys, shares, the vehicles' contributions under
 masks, agreement on who survived, and the shares that unmask the total. Vehicles contribute once,
 so a total is kept in the run folder. `PlaceSums` repeats failed sums for learning maps and routes.
+`FinalErrors` and `SummedErrors` ask for the test errors of final and personalised models.
 """
 
-import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any, Final, TypeVar
 
-from fedwatt.deploy.server.members import Roster
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedwatt.deploy import log
+from fedwatt.deploy.server.members import Member, Roster
 from fedwatt.deploy.server.requests import Reply
 from fedwatt.deploy.server.run_state import RunState, SumTotal
-from fedwatt.deploy.vehicle.messages import SECURE, ReplyForm, vector_form
+from fedwatt.deploy.vehicle.messages import BROADCAST, SECURE, ReplyForm, vector_form
 from fedwatt.deploy.vehicle.secure import Purpose
-from fedwatt.deploy.wire import Content
+from fedwatt.deploy.wire import Content, Value
 from fedwatt.errors import DataError, FedwattError, RunError
+from fedwatt.federation.evaluate import EVALUATION, FINAL, error_sums
+from fedwatt.federation.records import Row, error_columns
+from fedwatt.metrics import ErrorSums
 from fedwatt.metrics.sums import CLIPPED, SumRequest, Total, VectorLayout, Words
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.messages import (
@@ -30,8 +38,7 @@ from fedwatt.privacy.secure.messages import (
     to_plain,
 )
 from fedwatt.privacy.secure_settings import SecureTerms
-
-log = logging.getLogger("fedwatt.deploy")
+from fedwatt.runs.config import RunConfig
 
 Message = TypeVar("Message")
 ATTEMPTS: Final = 3
@@ -90,22 +97,21 @@ class SecureSums:
         before = self.run.kept_total(purpose)
         if before is not None and set(before.survivors) <= set(called):
             return before
-        terms = settings.terms(
+        terms = SecureTerms(
             run=self.run.plan,
             number=self.run.next_exchange(time.time_ns() // 1000),
             called=len(called),
+            threshold=max(settings.survivors_needed(len(called)), smallest),
             length=layout.length,
+            bits=layout.bits,
             purpose=purpose,
         )
-        terms = replace(terms, threshold=max(terms.threshold, smallest), bits=layout.bits)
         exchange = _Exchange(self, terms, request, seconds)
         try:
             words, survivors = exchange.total(called)
         except FedwattError as error:
-            if isinstance(error, server.NoTotal):
-                exchange.reject(error.rejected)
-            lost = frozenset(called) - exchange.answered
             rejected = frozenset(exchange.rejected)
+            lost = frozenset(called) - (exchange.answered - rejected)
             raise NoSum(str(error), lost, rejected, sent=exchange.sent) from error
         finally:
             for vehicle, reason in exchange.rejected.items():
@@ -126,34 +132,30 @@ class _Exchange:
     seconds: float
     rejected: dict[str, str] = field(default_factory=dict)
     answered: frozenset[str] = frozenset()
-    """Vehicles whose reply to the last step could be used."""
+    """Vehicles whose reply to the last step could be read."""
     sent: bool = False
 
     def total(self, names: list[str]) -> tuple[Words, tuple[str, ...]]:
         """Return the sum of the survivors' words, and who they are."""
         adverts = self._ask("sum-keys", Advert, dict.fromkeys(names, self.terms))
-        keyed, left_out = server.make_roster(self.terms, adverts)
-        self.reject(left_out)
+        keyed = server.make_roster(self.terms, adverts, self.rejected)
         rosters = {name: keyed.roster(name) for name in keyed.graph.names}
-        routed, inboxes, left_out = server.route(keyed, self._ask("sum-shares", Shares, rosters))
-        self.reject(left_out)
+        shares = self._ask("sum-shares", Shares, rosters)
+        routed, inboxes = server.route(keyed, shares, self.rejected)
         requests = {}
         for name, inbox in inboxes.items():
             plain = self.request(name)
             requests[name] = Content({**plain.values, **to_plain(inbox, SECURE)}, plain.arrays)
         self.sent = True
-        summed, survivors, left_out = self._added(routed, requests).collected()
-        self.reject(left_out)
+        summed, survivors = self._added(routed, requests).collected()
         agreed = self._ask("sum-agree", Agreed, dict.fromkeys(summed.survivors, survivors))
-        passed, left_out = server.pass_on(summed, agreed)
-        self.reject(left_out)
-        total, left_out = server.unmask(summed, self._ask("sum-reveal", Revealed, passed))
-        self.reject(left_out)
-        return total, summed.survivors
+        passed = server.pass_on(summed, agreed, self.rejected)
+        revealed = self._ask("sum-reveal", Revealed, passed)
+        return server.unmask(summed, revealed, self.rejected), summed.survivors
 
     def _added(self, routed: server.Routed, requests: Mapping[str, Content]) -> server.Adding:
         """Return the sum of the contributions that come; none of them is kept."""
-        adding = server.Adding(routed)
+        adding = server.Adding(routed, self.rejected)
 
         def add(name: str, reply: Reply) -> Reply:
             try:
@@ -190,11 +192,6 @@ class _Exchange:
                 self.rejected[name] = str(error)
         self.answered = frozenset(good)
         return good
-
-    def reject(self, left_out: Mapping[str, str]) -> None:
-        """Note the vehicles whose messages could not be used."""
-        self.rejected |= left_out
-        self.answered -= left_out.keys()
 
 
 @dataclass
@@ -272,3 +269,123 @@ class PlaceSums:
                 f"{present} of {len(names)} vehicles are there, {self.smallest} are needed."
             )
         return connected
+
+
+GROUPS: Final = {"all vehicles": False, "held-out vehicles": True}
+"""Rows that stand for a fleet, and whether they are of vehicles that never train."""
+
+
+@dataclass(frozen=True, eq=False)
+class FinalErrors:
+    """Test errors by vehicle; each model is asked about once."""
+
+    roster: Roster
+    run: RunState
+    config: RunConfig
+    common: Mapping[str, Value]
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    """Replies so far, by the digest of the request."""
+
+    def of_model(self, weights: Tensor) -> list[Row]:
+        """Return errors of the model [1, D]."""
+        return self._rows("final", {"weights": weights[0].cpu().numpy()})
+
+    def personalised(
+        self, weights: Tensor, round: int, sent: Mapping[str, NDArray[Any]]
+    ) -> list[Row]:
+        """Return errors of the models that vehicles personalise from the model [1, D]."""
+        arrays = {"weights": weights[0].cpu().numpy()}
+        arrays |= {BROADCAST + name: array for name, array in sent.items()}
+        return self._rows("personalise", arrays, {"round": round})
+
+    def _rows(
+        self,
+        kind: str,
+        arrays: Mapping[str, NDArray[Any]],
+        values: Mapping[str, Value] | None = None,
+    ) -> list[Row]:
+        digests = (sha256(array.tobytes()).hexdigest() for array in arrays.values())
+        key = " ".join((kind, *digests))
+        if key not in self.rows:
+            number = {"round": sum(name.startswith(kind) for name in self.rows)}
+            request = Content({"kind": kind, **self.common, **number, **(values or {})}, arrays)
+            self.rows[key] = self._ask_vehicles(kind, request)
+        return self.rows[key]
+
+    def _row(self, name: str, held_out: bool, errors: ErrorSums) -> Row:
+        label = {"seed": self.config.seeds[0], "vehicle": name, "held_out": held_out}
+        return {**label, "stratum": "all", **error_columns(errors)}
+
+    def seconds(self, kind: str) -> float:
+        """Return how long a reply may take."""
+        deploy = self.config.deploy
+        return deploy.round_seconds if kind == "personalise" else deploy.evaluation_seconds
+
+    def _ask_vehicles(self, kind: str, request: Content) -> list[Row]:
+        clients = {client.name: client for client in self.roster.fleet().clients}
+        requests = dict.fromkeys(clients, request)
+        replies = self.roster.ask(ReplyForm(kind), requests, self.seconds(kind))
+        rows: list[Row] = []
+        for name, client in clients.items():
+            try:
+                if name not in replies:
+                    raise DataError("it did not reply")
+                _, errors = enrolled_errors(self.roster.members[name], replies[name].usable())
+            except DataError as error:
+                log.warning("no errors of %s: %s", name, error)
+                continue
+            rows.append(self._row(name, client.held_out, errors))
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class SummedErrors(FinalErrors):
+    """Errors of the fleet by secure aggregation, of which no single vehicle's are known.
+
+    Vehicles that train and held-out vehicles are in separate sums.
+    """
+
+    def _ask_vehicles(self, kind: str, request: Content) -> list[Row]:
+        clients = self.roster.fleet().clients
+        rows: list[Row] = []
+        for name, held_out in GROUPS.items():
+            names = [client.name for client in clients if client.held_out == held_out]
+            total = self.sum(kind, names, request)
+            if total is None:
+                continue
+            try:
+                (errors,) = error_sums(total.sums, 1)
+            except DataError as error:
+                log.warning("the errors of %s are rejected: %s", name, error)
+                continue
+            rows.append(self._row(name, held_out, errors))
+        return rows
+
+    def sum(self, kind: str, names: Sequence[str], request: Content) -> SumTotal | None:
+        """Return the sum over the connected of `names`; None, with a log line, if there is none."""
+        connected = [name for name in names if self.roster.is_ready(name)]
+        if not connected:
+            return None
+        sums = SecureSums(self.roster, self.run)
+        layout = VectorLayout(EVALUATION if kind == "evaluate" else FINAL, vehicles=len(connected))
+        try:
+            return sums.total(kind, connected, layout, lambda name: request, self.seconds(kind))
+        except NoSum as error:
+            log.warning("%s: %s", kind, error)
+            return None
+
+
+def enrolled_errors(member: Member, content: Content) -> tuple[ErrorSums, ErrorSums]:
+    """Return a vehicle's validation and test errors; DataError unless of its enrolled windows.
+
+    Replies about a final model have test errors only.
+    """
+    errors = []
+    for split, enrolled in zip(("validation", "test"), member.windows[1:], strict=True):
+        sums = ErrorSums()
+        if split in content.arrays:
+            sums = ErrorSums.from_array(content.arrays[split])
+            if sums.windows != enrolled:
+                raise DataError(f"they are of {sums.windows} windows, and it has {enrolled}")
+        errors.append(sums)
+    return errors[0], errors[1]

@@ -32,7 +32,7 @@ SECRETS: Final = "fedwatt"
 def run_plan(grid: Grid, context: Context) -> None:
     """Carry out the plan of a key store into a run folder on this machine, and write its report."""
     # Not in a vehicle.
-    from fedwatt.deploy.server.execute import LogLines, execute_plan
+    from fedwatt.deploy.server.execute import LogLines, execute
     from fedwatt.report.write import Reporter
     from fedwatt.runs.observers import Observers
     from fedwatt.runs.trackers import trackers
@@ -42,8 +42,11 @@ def run_plan(grid: Grid, context: Context) -> None:
     out = Path(str(settings["out"]))
     store = KeyStore(Path(str(settings["store"])))
     try:
-        observers = Observers((LogLines(), Reporter(), *trackers(store.plan().config, out)))
-        execute_plan(store, out, channel(grid), observers, resume=bool(settings["resume"]))
+        store.check_server()
+        plan = store.plan()
+        observers = Observers((LogLines(), Reporter(), *trackers(plan.config, out)))
+        resume = bool(settings["resume"])
+        execute(plan, store.signed_plan(), out, channel(grid), observers, resume=resume)
     except FedwattError as error:
         log.error("Error: %s", error)
         # Flower would add where in the code it happened.

@@ -81,7 +81,7 @@ class PublicChannel:
             pulled = list(self.grid.pull_messages(ids))
         except Exception:  # one vehicle's reply cannot be read: find out whose
             if len(ids) == 1:
-                return {ids[0]: Received(None, "its reply cannot be read")}
+                return {ids[0]: "its reply cannot be read"}
             return {n: reply for number in ids for n, reply in self._pull([number]).items()}
         numbers = {message.metadata.reply_to_message_id: message for message in pulled}
         return {n: self._reply(n, m) for n, m in numbers.items() if n in self.limits}
@@ -91,13 +91,13 @@ class PublicChannel:
         node, largest = self.limits[number]
         if message.has_error():
             code = message.error.code
-            return Received(None, TROUBLES.get(code, f"it could not reply (error {code})"))
+            return TROUBLES.get(code, f"it could not reply (error {code})")
         if message.metadata.src_node_id != node:
-            return Received(None, "its reply came from another vehicle")
+            return "its reply came from another vehicle"
         try:
-            return Received(messages.body_of(message, largest))
+            return messages.body_of(message, largest)
         except DataError as error:
-            return Received(None, f"its reply cannot be read: {error}")
+            return f"its reply cannot be read: {error}"
 
 
 class FastChannel(PublicChannel):
@@ -146,7 +146,7 @@ class FastChannel(PublicChannel):
             except ObjectPullError:
                 continue  # its vehicle sends its parts one by one, and some are not here yet
             except DataError as error:
-                replies[number] = Received(None, f"its reply cannot be read: {error}")
+                replies[number] = f"its reply cannot be read: {error}"
             del self.announced[number]
         return replies
 

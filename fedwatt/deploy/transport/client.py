@@ -21,8 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 
-from fedwatt.deploy.plan.certificates import read_private
-from fedwatt.errors import RunError
+from fedwatt.deploy.plan.certificates import read_vehicle_key
 
 SMALL: Final = 65_536
 """Bytes of a response without a message."""
@@ -55,6 +54,15 @@ class TooLongError(Exception):
 
 class BusyError(ConnectionError):
     """The server asks to wait (429)."""
+
+
+REFUSALS: Final[Mapping[int, type[Exception]]] = {
+    401: RefusedError,
+    403: RunOverError,
+    413: TooLongError,
+    429: BusyError,
+}
+"""Errors of statuses; of another one that is 500 or more the request may be repeated."""
 
 
 @dataclass
@@ -95,19 +103,12 @@ class Connection:
     bandwidth: float = 0.0
     """Bytes per second each way; 0: no limit."""
 
-    def private_key(self) -> ec.EllipticCurvePrivateKey:
-        """Return the vehicle's key."""
-        key = read_private(self.key)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise RunError(f"{self.key} is no key of 'fedwatt deploy request'.")
-        return key
-
 
 class FleetClient:
     """A connection to the Fleet API; a context manager."""
 
     def __init__(self, connection: Connection) -> None:
-        self._key = connection.private_key()
+        self._key = read_vehicle_key(connection.key)
         public = self._key.public_key()
         self.public_key = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         self._pace = Pace(connection.bandwidth) if connection.bandwidth else None
@@ -200,14 +201,7 @@ class FleetClient:
 def refusal(status: int, text: str) -> Exception:
     """Return the error that stands for a refused request."""
     reason = text.strip()[:300]
-    if status == 401:
-        return RefusedError(reason)
-    if status == 403:
-        return RunOverError(reason)
-    if status == 413:
-        return TooLongError(reason)
-    if status == 429:
-        return BusyError(reason)
-    if status >= 500:
-        return ConnectionError(f"status {status}: {reason}")
-    return RefusedError(f"status {status}: {reason}")
+    if status in REFUSALS:
+        return REFUSALS[status](reason)
+    kind = ConnectionError if status >= 500 else RefusedError
+    return kind(f"status {status}: {reason}")

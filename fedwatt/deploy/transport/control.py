@@ -34,7 +34,6 @@ class Node:
     number: int
     name: str  # that it was registered under
     status: str  # registered (never seen), online, offline or unregistered
-    since: str = ""  # when that began, UTC
     fingerprint: str = ""  # of the key
 
 
@@ -58,17 +57,11 @@ class Control:
     def nodes(self) -> list[Node]:
         """Return vehicles' keys in the order of their registration, refused ones included."""
         infos = self._ask("supernode list", "ListNodes").nodes_info
-        changed = {
-            "online": "last_activated_at",
-            "offline": "last_deactivated_at",
-            UNREGISTERED: "unregistered_at",
-        }
         nodes = []
         for info in sorted(infos, key=lambda node: node.registered_at):
-            since = getattr(info, changed.get(info.status, "registered_at"))
             key = load_pem_public_key(info.public_key)
             digest = fingerprint(key) if isinstance(key, ec.EllipticCurvePublicKey) else ""
-            nodes.append(Node(info.node_id, info.name, info.status, _to_the_second(since), digest))
+            nodes.append(Node(info.node_id, info.name, info.status, digest))
         return nodes
 
     def runs(self) -> set[int]:
@@ -103,12 +96,3 @@ class Control:
                 f"No server answers at {self.flower.local_address} ({error}). 'fedwatt deploy "
                 "server' starts one; --address must be as there."
             ) from error
-
-
-def _to_the_second(time: str) -> str:
-    """Return one of Flower's times for people.
-
-    >>> _to_the_second("2026-01-31T12:00:05.123456+00:00")
-    '2026-01-31 12:00:05'
-    """
-    return time[:19].replace("T", " ")

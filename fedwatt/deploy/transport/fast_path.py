@@ -14,7 +14,6 @@ A held poll counts as a heartbeat, and its response says so.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -38,11 +37,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
+from fedwatt.deploy import log
 from fedwatt.deploy.transport import messages
 from fedwatt.deploy.transport.client import HEARD_HEADER, WAIT_HEADER, WAIT_SECONDS
 from fedwatt.deploy.transport.request_filter import SMALL
-
-log = logging.getLogger("fedwatt.deploy")
 
 POLL: Final = "/v1/fleet/pull-messages"
 LARGE: Final = 1_000_000

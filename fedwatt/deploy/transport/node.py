@@ -5,7 +5,6 @@ a server sends, so this node speaks the same protocol (`client`) and gives every
 handler that is installed.
 """
 
-import logging
 import random
 import threading
 import time
@@ -21,6 +20,7 @@ from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 
+from fedwatt.deploy import log
 from fedwatt.deploy.transport import fast_path_is_on, messages
 from fedwatt.deploy.transport.client import (
     HEARD_HEADER,
@@ -35,8 +35,6 @@ from fedwatt.deploy.transport.client import (
     UntrustedError,
 )
 from fedwatt.errors import DataError, RunError
-
-log = logging.getLogger("fedwatt.deploy")
 
 Handle = Callable[[bytes], bytes]
 RECONNECT_SECONDS: Final = 1.0

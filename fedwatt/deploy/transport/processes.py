@@ -3,7 +3,6 @@
 Each runs in its own session, so that Ctrl-C reaches only this process, which ends them in order.
 """
 
-import logging
 import os
 import signal
 import socket
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import tomli_w
 
 import fedwatt
+from fedwatt.deploy import log
 from fedwatt.deploy.plan.store import KeyStore
 from fedwatt.deploy.server.run_state import RUN_LOCK, SUBMIT_LOCK, going_on
 from fedwatt.deploy.transport.request_filter import MARK
@@ -28,8 +28,6 @@ from fedwatt.files import holding, is_held, write_text
 
 if TYPE_CHECKING:
     from fedwatt.deploy.transport.control import Control
-
-log = logging.getLogger("fedwatt.deploy")
 
 APPS: Final = "fedwatt.deploy.transport.apps"
 """The module of fedwatt's ServerApp and ClientApp."""
@@ -114,10 +112,6 @@ class Flower:
         link = {"address": self.local_address, "root-certificates": str(self.store.owner.resolve())}
         table = {"superlink": {"default": CONNECTION, CONNECTION: link}}
         write_text(self.home / "config.toml", tomli_w.dumps(table))
-
-    def run(self, app: Path) -> list[str]:
-        """Return the command that starts a run and follows its log."""
-        return ["flwr", "run", str(app), CONNECTION, "--stream"]
 
 
 def serve_superlink(flower: Flower, on_up: Callable[[], None]) -> int:
@@ -235,8 +229,9 @@ def submit(
     flower = control.flower
     settings = {"store": str(flower.store.folder.resolve()), "out": str(out.resolve())}
     app = write_app(out / "app", f"{APPS}:server", {**settings, "resume": resume})
-    show(flower.run(app))
-    process = _start(flower, flower.run(app))
+    command = ["flwr", "run", str(app), CONNECTION, "--stream"]
+    show(command)
+    process = _start(flower, command)
     try:
         process.wait()
     except KeyboardInterrupt:

@@ -49,15 +49,14 @@ class Allowance:
     clock: Callable[[], float] = time.monotonic
     sent: dict[bytes, deque[tuple[float, int]]] = field(default_factory=lambda: defaultdict(deque))
     """By key: when, and how many bytes."""
-    totals: dict[bytes, int] = field(default_factory=lambda: defaultdict(int))
 
     def left(self, key: bytes) -> int:
         """Return the bytes that a vehicle may still send."""
-        entries = self.sent.get(key)
+        entries = self.sent.get(key, deque())
         now = self.clock()
         while entries and now - entries[0][0] > HOUR_SECONDS:
-            self.totals[key] -= entries.popleft()[1]
-        return HOURLY_BYTES - self.totals.get(key, 0)
+            entries.popleft()
+        return HOURLY_BYTES - sum(size for _, size in entries)
 
     def spend(self, key: bytes, size: int) -> None:
         """Charge a vehicle; within a minute one entry is enough."""
@@ -67,7 +66,6 @@ class Allowance:
             entries[-1] = entries[-1][0], entries[-1][1] + size
         else:
             entries.append((now, size))
-        self.totals[key] += size
 
 
 class RequestFilter:

@@ -10,7 +10,6 @@ only when it is complete and on the disk.
 """
 
 import json
-import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,11 +21,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from fedwatt.deploy import log
 from fedwatt.errors import RunError
 from fedwatt.files import flush, oldest_first
 from fedwatt.runs.model_file import write_tensors
-
-log = logging.getLogger("fedwatt.deploy")
 
 PLANS: Final = "plans"
 KEPT_PLANS: Final = 3

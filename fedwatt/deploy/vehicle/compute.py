@@ -7,7 +7,6 @@ counted; every setting comes from the plan.
 """
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import fedwatt
+from fedwatt.deploy import log
 from fedwatt.deploy.plan.plan import read_configuration
 from fedwatt.deploy.vehicle import client_state
 from fedwatt.deploy.vehicle.messages import BROADCAST
@@ -57,8 +57,6 @@ from fedwatt.windows import Fleet
 from fedwatt.windows.client import Client, build_client, prepared
 from fedwatt.windows.features import feature_names, needs_climb
 from fedwatt.windows.splits import SPLITS
-
-log = logging.getLogger("fedwatt.deploy")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ validity, the version range, and the vehicle's own acceptance file. All later re
 its digest.
 """
 
-import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from fedwatt.deploy import log
 from fedwatt.deploy.plan.certificates import (
     CERTIFICATE,
     KEY,
@@ -23,7 +23,7 @@ from fedwatt.deploy.plan.certificates import (
     VEHICLE,
     check_certificate,
     read_certificate,
-    read_private,
+    read_vehicle_key,
 )
 from fedwatt.deploy.plan.plan import Plan, read_plan
 from fedwatt.deploy.vehicle.acceptance import FILE, Acceptance, Hours
@@ -58,8 +58,6 @@ from fedwatt.runs.config import RunConfig
 from fedwatt.runs.source import shares_elevation
 from fedwatt.telemetry.store import read_vehicle
 
-log = logging.getLogger("fedwatt.deploy")
-
 ACCEPTED: Final = "accepted.jsonl"
 """In the vehicle's state: a line per accepted plan, with its ε and the certificates it revokes."""
 
@@ -76,9 +74,7 @@ class Credentials:
     def read(cls, keys: Path, vehicle: str) -> "Credentials":
         """Read a vehicle's folder of keys; RunError if they are not this vehicle's."""
         file = keys / KEY
-        key = read_private(file)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise RunError(f"{file} is no key of 'fedwatt deploy request'.")
+        key = read_vehicle_key(file)
         if file.stat().st_mode & 0o077:
             raise RunError(f"Others can read {file}. 'chmod 600' it.")
         certificate = read_certificate(keys / CERTIFICATE)

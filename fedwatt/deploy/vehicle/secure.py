@@ -8,7 +8,6 @@ different masks, which do not cancel.
 """
 
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -32,8 +31,6 @@ from fedwatt.privacy.secure.messages import (
     to_plain,
 )
 from fedwatt.privacy.secure_settings import SecureTerms
-
-log = logging.getLogger("fedwatt.deploy")
 
 Message = TypeVar("Message")
 Stage = protocol.Advertised | protocol.Shared | protocol.Sent

@@ -5,7 +5,6 @@ The child is started with `spawn`, computes one job after the other, and is boun
 its wall-clock deadline is killed, and the next job gets a new one.
 """
 
-import logging
 import math
 import multiprocessing as mp
 import os
@@ -16,11 +15,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from fedwatt.deploy import log
 from fedwatt.deploy.vehicle.acceptance import Acceptance
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import DataError, FedwattError
-
-log = logging.getLogger("fedwatt.deploy")
 
 READY: Final = "ready"
 """A child's first message, before its first job."""

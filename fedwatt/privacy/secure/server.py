@@ -1,8 +1,8 @@
 """The server of secure aggregation: forwards messages, adds masked vectors, removes masks.
 
 Every function takes what arrived in time, by the names under which the transport knows the senders,
-leaves out what is not in order, and says what and why (`rejected`). It stops the exchange where
-fewer than the threshold are left.
+leaves out what is not in order, and enters into `rejected` what and why. It stops the exchange
+where fewer than the threshold are left.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,11 +48,7 @@ WRONG_SHARES = "shares are missing or of a wrong length"
 
 
 class NoTotal(RunError):
-    """An exchange that ends without a sum, and whose messages its last step left out, and why."""
-
-    def __init__(self, reason: str, rejected: Rejected) -> None:
-        super().__init__(reason)
-        self.rejected = rejected
+    """An exchange that ends without a sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +96,8 @@ class Summed:
     words: Words = field(repr=False)
 
 
-def make_roster(terms: SecureTerms, adverts: Mapping[str, Advert]) -> tuple[Keyed, Rejected]:
-    """Return the participants with their keys, and the rejected adverts."""
+def make_roster(terms: SecureTerms, adverts: Mapping[str, Advert], rejected: Rejected) -> Keyed:
+    """Return the participants with their keys."""
     seen: set[bytes] = set()
 
     def fault(advert: Advert) -> str:
@@ -113,12 +109,14 @@ def make_roster(terms: SecureTerms, adverts: Mapping[str, Advert]) -> tuple[Keye
         seen.update(keys)
         return ""
 
-    good, rejected = _sorted_out(terms, adverts, None, fault, "advertised keys")
-    return Keyed(terms=terms, adverts=good, graph=Graph(terms, tuple(good))), rejected
+    good = _sorted_out(terms, adverts, None, fault, "advertised keys", rejected)
+    return Keyed(terms=terms, adverts=good, graph=Graph(terms, tuple(good)))
 
 
-def route(keyed: Keyed, shares: Mapping[str, Shares]) -> tuple[Routed, dict[str, Inbox], Rejected]:
-    """Return the shares routed to each vehicle that shared its keys, and the rejected ones."""
+def route(
+    keyed: Keyed, shares: Mapping[str, Shares], rejected: Rejected
+) -> tuple[Routed, dict[str, Inbox]]:
+    """Return the shares routed to each vehicle that shared its keys."""
     terms = keyed.terms
     graph = keyed.graph
 
@@ -127,7 +125,7 @@ def route(keyed: Keyed, shares: Mapping[str, Shares]) -> tuple[Routed, dict[str,
         complete = lengths == [SEALED_BYTES] * len(graph.neighbours(sent.vehicle))
         return "" if complete else WRONG_SHARES
 
-    good, rejected = _sorted_out(terms, shares, graph.names, fault, "shared their keys")
+    good = _sorted_out(terms, shares, graph.names, fault, "shared their keys", rejected)
     to = {
         name: dict(zip(graph.neighbours(name), sent.ciphertexts, strict=True))
         for name, sent in good.items()
@@ -138,17 +136,17 @@ def route(keyed: Keyed, shares: Mapping[str, Shares]) -> tuple[Routed, dict[str,
         sealed = tuple(to[other][name] for other in senders)
         inboxes[name] = Inbox(exchange=terms.digest, senders=senders, ciphertexts=sealed)
     commitments = {name: sent.commitment for name, sent in good.items()}
-    return Routed(keyed=keyed, commitments=commitments), inboxes, rejected
+    return Routed(keyed=keyed, commitments=commitments), inboxes
 
 
 class Adding:
     """The sum of masked vectors; each is added as it comes and then let go."""
 
-    def __init__(self, routed: Routed) -> None:
+    def __init__(self, routed: Routed, rejected: Rejected) -> None:
         terms = routed.keyed.terms
         self.routed = routed
         self.arrived = set[str]()
-        self.rejected: dict[str, str] = {}
+        self.rejected = rejected
         self.words = np.zeros(terms.length, dtype=word_type(terms.bits))
 
     def add(self, name: str, sent: Masked) -> None:
@@ -166,28 +164,31 @@ class Adding:
         self.arrived.add(name)
         self.words = self.words + unpacked(sent.words, terms.bits)
 
-    def collected(self) -> tuple[Summed, Survivors, Rejected]:
+    def collected(self) -> tuple[Summed, Survivors]:
         """Return the sum of the vectors that arrived, and who they came from; NoTotal if too few
         did.
         """
         terms = self.routed.keyed.terms
         good = tuple(sorted(self.arrived))
-        _refuse_few(terms, len(good), terms.threshold, "sent their vectors", self.rejected)
+        _refuse_few(terms, len(good), terms.threshold, "sent their vectors")
         arrived = bits_of(self.routed.keyed.graph.names, frozenset(good))
         survivors = Survivors(exchange=terms.digest, arrived=arrived)
         summed = Summed(routed=self.routed, survivors=good, words=self.words)
-        return summed, survivors, self.rejected
+        return summed, survivors
 
 
-def pass_on(summed: Summed, agreed: Mapping[str, Agreed]) -> tuple[dict[str, Agreements], Rejected]:
+def pass_on(
+    summed: Summed, agreed: Mapping[str, Agreed], rejected: Rejected
+) -> dict[str, Agreements]:
     """Return which of its neighbours agreed to the survivors, for each that agreed itself."""
     keyed = summed.routed.keyed
-    good, rejected = _sorted_out(
+    good = _sorted_out(
         keyed.terms,
         agreed,
         summed.survivors,
         lambda sent: "",
         "agreed to the survivors",
+        rejected,
         least=keyed.graph.signatures_needed,
     )
     passed = {}
@@ -196,10 +197,10 @@ def pass_on(summed: Summed, agreed: Mapping[str, Agreed]) -> tuple[dict[str, Agr
         signatures = tuple(good[other].signature for other in signers)
         digest = keyed.terms.digest
         passed[name] = Agreements(exchange=digest, signers=signers, signatures=signatures)
-    return passed, rejected
+    return passed
 
 
-def unmask(summed: Summed, revealed: Mapping[str, Revealed]) -> tuple[Words, Rejected]:
+def unmask(summed: Summed, revealed: Mapping[str, Revealed], rejected: Rejected) -> Words:
     """Return the sum of the survivors' vectors, [length]: the one thing the server learns of
     them.
     """
@@ -215,7 +216,7 @@ def unmask(summed: Summed, revealed: Mapping[str, Revealed]) -> tuple[Words, Rej
 
     did = "revealed their shares"
     least = graph.shares_needed
-    good, rejected = _sorted_out(terms, revealed, summed.survivors, fault, did, least=least)
+    good = _sorted_out(terms, revealed, summed.survivors, fault, did, rejected, least=least)
     revealed_shares = {
         name: dict(zip(routed.sharing(name), sent.shares, strict=True))
         for name, sent in good.items()
@@ -223,7 +224,7 @@ def unmask(summed: Summed, revealed: Mapping[str, Revealed]) -> tuple[Words, Rej
     survivors = set(summed.survivors)
     total = summed.words
     for name in routed.commitments:
-        secret = _secret(summed, name, revealed_shares, rejected)
+        secret = _secret(summed, name, revealed_shares)
         if name in survivors:
             total = total - own_mask(terms, secret, name)
             continue
@@ -232,14 +233,13 @@ def unmask(summed: Summed, revealed: Mapping[str, Revealed]) -> tuple[Words, Rej
                 # What `other` added for its pair with the one that dropped out is its negative.
                 key = keyed.adverts[other].mask_key
                 total = total + pair_mask(terms, secret, key, name, other)
-    return reduced(total, terms.bits), rejected
+    return reduced(total, terms.bits)
 
 
 def _secret(
     summed: Summed,
     name: str,
     revealed_shares: Mapping[str, Mapping[str, bytes]],
-    rejected: Rejected,
 ) -> bytes:
     """Return the seed of a survivor, or the mask key of one that dropped out, from its group's
     shares.
@@ -255,8 +255,7 @@ def _secret(
     if len(chosen) < graph.shares_needed:
         raise NoTotal(
             f"Secure sum {terms.number} of run '{terms.run}' ends here: {len(chosen)} neighbours "
-            f"of {name} revealed its {what}, and {graph.shares_needed} are needed.",
-            rejected,
+            f"of {name} revealed its {what}, and {graph.shares_needed} are needed."
         )
     weights = _weights(tuple(places[holder] for holder in chosen))
     try:
@@ -271,8 +270,7 @@ def _secret(
     if not is_right:
         raise NoTotal(
             f"The shares of {name}'s {what} do not belong together: {', '.join(chosen)} or {name} "
-            "sent a wrong one. The exchange has no sum; repeat it under a higher number.",
-            rejected,
+            "sent a wrong one. The exchange has no sum; repeat it under a higher number."
         )
     return secret
 
@@ -286,15 +284,15 @@ def _sorted_out(
     senders: tuple[str, ...] | None,
     fault: Callable[[Message], str],
     did: str,
+    rejected: Rejected,
     *,
     least: int = 0,
-) -> tuple[dict[str, Message], Rejected]:
-    """Return messages of this exchange by sender, ascending, and the reasons against others.
+) -> dict[str, Message]:
+    """Return messages of this exchange by sender, ascending.
 
     NoTotal if fewer than `least` (0: the threshold) `did` what they were asked to.
     """
     good = {}
-    rejected = {}
     allowed = None if senders is None else set(senders)
     for name in sorted(messages):
         message = messages[name]
@@ -302,8 +300,8 @@ def _sorted_out(
             rejected[name] = trouble
         else:
             good[name] = message
-    _refuse_few(terms, len(good), least or terms.threshold, did, rejected)
-    return good, rejected
+    _refuse_few(terms, len(good), least or terms.threshold, did)
+    return good
 
 
 def _trouble(terms: SecureTerms, name: str, message: Any, allowed: set[str] | None) -> str:
@@ -317,11 +315,10 @@ def _trouble(terms: SecureTerms, name: str, message: Any, allowed: set[str] | No
     return "out of turn" if allowed is not None and name not in allowed else ""
 
 
-def _refuse_few(terms: SecureTerms, good: int, least: int, did: str, rejected: Rejected) -> None:
+def _refuse_few(terms: SecureTerms, good: int, least: int, did: str) -> None:
     """Raise NoTotal if fewer than `least` vehicles `did` what they were asked to."""
     if good < least:
         raise NoTotal(
             f"Secure sum {terms.number} of run '{terms.run}' ends here: {good} vehicles "
-            f"{did}, and {least} of {terms.called} are needed.",
-            rejected,
+            f"{did}, and {least} of {terms.called} are needed."
         )

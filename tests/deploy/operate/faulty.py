@@ -49,7 +49,7 @@ class FaultyFleet:
         accepted = {name: key for key, (name, _) in self.flower.store.accepted().items()}
         online = [name for name in accepted if name != LATE]
         return [
-            Node(n, name, "online" if name in online else "offline", "2026-01-31 12:00:00", key)
+            Node(n, name, "online" if name in online else "offline", key)
             for n, (name, key) in enumerate(accepted.items())
         ]
 

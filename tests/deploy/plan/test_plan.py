@@ -27,7 +27,7 @@ def test_a_plan_is_complete_and_reads_back(tmp_path: Path) -> None:
     ("now", "version", "reason"),
     [
         (NOW + timedelta(days=2), "0.1.0", "valid from"),
-        (NOW - timedelta(days=2), "0.1.0", "expired|valid from"),
+        (NOW - timedelta(days=2), "0.1.0", "the owner is not valid|valid from"),
         (NOW, "0.2.0", "this is 0.2.0"),
         (NOW, "0.0.9", "this is 0.0.9"),
     ],
