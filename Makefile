@@ -73,7 +73,7 @@ reproduce: $(READY) ## The paper's report from committed records, and every stud
 bench: $(READY) ## Measure speed here and write the tables of docs/performance.md and methods.md.
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/probe.py
-	$(BIN)/python benchmarks/performance_tables.py
+	$(BIN)/python benchmarks/engine.py --tables
 	$(BIN)/python benchmarks/method_costs.py
 	$(BIN)/fedwatt bench latency
 	$(BIN)/python -m benchmarks.growth

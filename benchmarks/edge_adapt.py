@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.edge_tables import table
 from benchmarks.marked import write_blocks
+from benchmarks.tables import table
 from fedwatt.edge.adapt import adapt
 from fedwatt.edge.calibration import PredictionIntervals
 from fedwatt.edge.energy_model import EnergyModel

@@ -5,40 +5,34 @@
     python benchmarks/edge_ved.py --parts latency,memory  measure only these again
     python benchmarks/edge_ved.py --tables                write the tables of what was measured
 
-Trains federated models with and without hills, one of each vehicle alone and one of all windows
-pooled; exports them for every vehicle; evaluates windows, whole trips and error bars on test trips;
-and feeds raw trips sample by sample. The page shows nothing that is not in the file.
+Trains federated models with and without hills, exports them for vehicles, compares their
+predictions with PyTorch's, and feeds raw trips sample by sample.
 """
 
 import argparse
 import json
-import math
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import torch
 
-from benchmarks.edge_agreement import agreement
-from benchmarks.edge_day import day_of_driving
-from benchmarks.edge_stream import stream
-from benchmarks.edge_tables import write_tables
-from benchmarks.latency import Subject, backbone_subjects, measure, method_subjects
-from fedwatt.edge.calibration import PredictionIntervals
+from benchmarks.edge_agreement import agreement, stream
+from benchmarks.latency import Subject, backbone_subjects, measure
+from benchmarks.marked import write_blocks
+from benchmarks.tables import table
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import TrainedModel, export
-from fedwatt.edge.trips import outcome, predict_trip
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.learn import Learned, add_elevation, learn
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.evaluation.finetune import Personalisation, personalised_models
 from fedwatt.federation import Federation, Training
 from fedwatt.files import write_text
 from fedwatt.models import get_model
@@ -47,8 +41,7 @@ from fedwatt.runs.config import from_tables
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.readers import VED_CLEANING, import_ved
-from fedwatt.windows import Client, DataSettings, Fleet, build_fleet
-from fedwatt.windows.client import split_of_trips
+from fedwatt.windows import DataSettings, Fleet, build_fleet
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "edge_ved.json"
@@ -58,11 +51,10 @@ MINIMUM_TRIPS = 20
 STRIDE = 5
 ROUNDS = 20
 RATE = 0.05
+PAGE = ROOT / "docs" / "edge.md"
 STREAMED = ("ved-11", "ved-371", "ved-457")
-SPLITS = ("train", "validation", "test")
 PLAIN = "base"
 HILLS = "base, elevation"
-Weights = dict[str, torch.Tensor]
 
 
 def ved_file() -> Path:
@@ -124,11 +116,6 @@ class Bench:
         """Train the shared model with elevation."""
         return trained(self.hilly)
 
-    @cached_property
-    def tuned(self) -> Weights:
-        """Fine-tune the shared model without elevation in each vehicle."""
-        return fine_tuned(self.fleet, self.federated)
-
     def field(self, name: str, features: str) -> ElevationMap | None:
         """Return the vehicle's map where the features need one."""
         return self.learned.maps[name] if features == HILLS else None
@@ -159,39 +146,6 @@ def trained(fleet: Fleet, backbone: str = "mlp", **options: Any) -> torch.Tensor
     return federation.train("fedavg").state.best_weights[0][:size]
 
 
-def fine_tuned(fleet: Fleet, weights: torch.Tensor) -> Weights:
-    """Each vehicle's own model."""
-    say(f"fine-tuning in each vehicle, {len(fleet.features)} features")
-    everyone = range(len(fleet.clients))
-    tuned = personalised_models(federation_of(fleet), weights[None], Personalisation(), everyone)
-    return {fleet.clients[model.vehicle].name: model.weights for model in tuned}
-
-
-def alone(fleet: Fleet) -> Weights:
-    """Train a model in each vehicle by itself."""
-    one_each = (Fleet((client,), fleet.settings, client.name) for client in fleet.clients)
-    return {single.source: trained(single) for single in one_each}
-
-
-def together(fleet: Fleet) -> Fleet:
-    """All vehicles as one client; scaling stays each vehicle's own."""
-    starts = np.cumsum([0, *(len(client.series) for client in fleet.clients)])
-    placed = list(zip(fleet.clients, starts[:-1], strict=True))
-    pooled = Client(
-        name="pooled",
-        features=fleet.features,
-        window=fleet.window,
-        series=np.concatenate([client.series for client in fleet.clients]),
-        ends={s: np.concatenate([c.ends[s] + start for c, start in placed]) for s in SPLITS},
-        labels={s: np.concatenate([c.labels[s] for c in fleet.clients]) for s in SPLITS},
-        label_center_wh=0.0,
-        label_scale_wh=1.0,
-        strata={},
-        trips=dict.fromkeys(SPLITS, ()),
-    )
-    return Fleet((pooled,), fleet.settings, "pooled")
-
-
 def as_run(weights: torch.Tensor, features: str, backbone: str = "mlp") -> TrainedModel:
     """Return weights as the trained model of a run."""
     data = {"stride": STRIDE, "features": features}
@@ -204,82 +158,6 @@ def as_run(weights: torch.Tensor, features: str, backbone: str = "mlp") -> Train
 
 
 # ------------------------------------------------------------------------------ parts
-def evaluated(bench: Bench) -> dict[str, Any]:
-    """Every kind of model on the test trips of every vehicle."""
-    names = list(bench.vehicles)
-    fleet = bench.fleet
-    hilly = bench.hilly
-    federated = dict.fromkeys(names, bench.federated)
-    kinds: dict[str, tuple[str, Callable[[], Weights]]] = {
-        "federated": (PLAIN, lambda: federated),
-        "local-only": (PLAIN, lambda: alone(fleet)),
-        "pooled": (PLAIN, lambda: dict.fromkeys(names, trained(together(fleet)))),
-        "federated, fine-tuned": (PLAIN, lambda: bench.tuned),
-        "federated, hills": (HILLS, lambda: dict.fromkeys(names, bench.federated_elevation)),
-        "federated, hills, fine-tuned": (
-            HILLS,
-            lambda: fine_tuned(hilly, bench.federated_elevation),
-        ),
-    }
-    by_vehicle: dict[str, dict[str, Any]] = {}
-    for kind, (features, make) in kinds.items():
-        weights = make()
-        say(f"judging: {kind}")
-        by_vehicle[kind] = {}
-        for name in names:
-            run = as_run(weights[name], features)
-            by_vehicle[kind][name] = evaluate(bench, run, name, features)
-    return by_vehicle
-
-
-def evaluate(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[str, Any]:
-    """Window and trip errors and coverage of the 90 % intervals on test trips."""
-    vehicle = bench.vehicles[name]
-    file = bench.folder / "model.onnx"
-    card = export(run, file, vehicle=vehicle, field=bench.field(name, features))
-    model = EnergyModel(file)
-    splits = split_of_trips(vehicle, settings(features))
-    test = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
-    outcomes = [
-        (trip.channels["speed_mps"].sum() / 1000, outcome(model, trip, name)) for trip in test
-    ]
-    trips = [predict_trip(model, trip, name) for trip in test]
-    hills = [predicted.climb_known for predicted in trips if predicted.climb_known is not None]
-    bars = PredictionIntervals.of(card)
-    inside = []
-    widths = []
-    per_trip = []
-    trip_widths = []
-    for (_, o), predicted in zip(outcomes, trips, strict=True):
-        low, high = bars.around(o.windows_wh, o.speed_mps, predicted.climb_known)
-        inside.append((low <= o.measured_wh) & (o.measured_wh <= high))
-        widths.append((high - low).mean())
-        low_trip = float(predicted.low_wh[-1])
-        high_trip = float(predicted.high_wh[-1])
-        per_trip.append(low_trip <= o.trip_measured_wh <= high_trip)
-        trip_widths.append(high_trip - low_trip)
-    errors = np.concatenate([o.windows_wh - o.measured_wh for _, o in outcomes])
-    shares = [
-        100 * abs(o.trip_wh - o.trip_measured_wh) / abs(o.trip_measured_wh)
-        for km, o in outcomes
-        if km >= 2
-    ]
-    return {
-        "test_trips": len(outcomes),
-        "test_windows": len(errors),
-        "calibrated_on": card.calibration["source"],
-        "calibration_trips": card.calibration["trips"],
-        "file_bytes": file.stat().st_size,
-        "rmse_wh": math.sqrt(float((errors**2).mean())),
-        "windows_covered": float(np.concatenate(inside).mean()),
-        "window_width_wh": float(np.mean(widths)),
-        "trips_covered": float(np.mean(per_trip)),
-        "trip_width_wh": float(np.mean(trip_widths)),
-        "trip_errors_percent": shares,
-        "by_elevation": float(np.mean(np.concatenate(hills))) if hills else None,
-    }
-
-
 def forms(bench: Bench) -> dict[str, Any]:
     """Size of each form and what it adds to the RMSE of three vehicles, without and with hills."""
     by_form: dict[str, Any] = {}
@@ -349,11 +227,6 @@ def latency_hills(bench: Bench) -> list[dict[str, Any]]:
     return [asdict(timing) for timing in measure(subjects, features=columns)]
 
 
-def methods(bench: Bench) -> list[dict[str, Any]]:
-    """Measure the MLP of every method: the same graph with other numbers in it."""
-    return [asdict(timing) for timing in measure(method_subjects())]
-
-
 def memory(bench: Bench) -> dict[str, Any]:
     """Measure memory (MB) of a process that predicts a day: its peak, and its growth."""
     data = DataSettings(features=HILLS)
@@ -368,16 +241,113 @@ def memory(bench: Bench) -> dict[str, Any]:
     return day_of_driving(file)
 
 
+SECONDS = 86_400
+DAY = """
+import sys
+from pathlib import Path
+from fedwatt.edge.predictor import EnergyPredictor
+def memory_mb(what):
+    return int(Path("/proc/self/status").read_text().partition(what + ":")[2].split()[0]) / 1024
+predictor = EnergyPredictor(sys.argv[1])
+made = 0
+for second in range(int(sys.argv[2])):
+    sample = {"speed_mps": second % 20 if second % 900 < 600 else 0.0, "ambient_c": 12.0}
+    sample |= {"latitude_deg": 42.28 + abs(second % 1000 - 500) / 5e4, "longitude_deg": -83.74}
+    made += len(predictor.push(float(second), sample))
+    if second == 3600:
+        early_mb = memory_mb("VmRSS")
+assert made > 86_000 and not {"torch", "polars", "pyarrow", "scipy"} & set(sys.modules)
+print(memory_mb("VmHWM"), memory_mb("VmRSS") - early_mb)
+"""
+
+
+def day_of_driving(model: Path) -> dict[str, Any]:
+    """Peak memory (MB) of a process that predicts a day, and its growth after the first hour."""
+    command = [sys.executable, "-c", DAY, str(model), str(SECONDS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    peak, grown = map(float, done.stdout.split())
+    return {"peak_mb": peak, "grown_mb": grown, "seconds": SECONDS}
+
+
 PARTS: dict[str, Callable[[Bench], Any]] = {
-    "evaluated": evaluated,
     "forms": forms,
     "agreement": agree,
     "streams": streams,
     "latency": latency,
     "latency_hills": latency_hills,
-    "methods": methods,
     "memory": memory,
 }
+
+
+# ------------------------------------------------------------------------------ page
+def tables(record: dict[str, Any]) -> dict[str, str]:
+    """Return the Markdown of each block, by its name on the page."""
+    return {
+        "agreement": agreement_words(record["agreement"]),
+        "forms": table(
+            "dtype|file, kB|RMSE added, Wh|file with elevation, kB|RMSE added, Wh",
+            (
+                f"{form}|{row['bytes'] / 1000:.0f}|{max(row['loss_wh'], key=abs):+.3f}|"
+                f"{row['bytes_hills'] / 1000:.0f}|{max(row['loss_wh_hills'], key=abs):+.3f}"
+                for form, row in record["forms"].items()
+            ),
+        ),
+        "stream": stream_words(record["streams"]),
+        "latency": latency_table([*record["latency"], *record["latency_hills"]]),
+        "memory": "Peak memory of the process, model with elevation, one day of driving "
+        f"({record['memory']['seconds']:,} samples): {record['memory']['peak_mb']:.0f} MB, "
+        f"{record['memory']['grown_mb']:.1f} MB more than after the first hour.",
+    }
+
+
+def agreement_words(record: dict[str, Any]) -> str:
+    """Return the largest difference between PyTorch and onnxruntime as a sentence."""
+    worst = max(max(row["worst_relative"].values()) for row in record.values())
+    names = ", ".join(name.upper() for name in record)
+    windows = max(row["windows"] for row in record.values())
+    return (
+        f"Over {windows:,} VED test windows, predictions of onnxruntime and PyTorch ({names}) "
+        f"differ by at most {worst:.0e} of the prediction or of the label's standard deviation, "
+        "whichever is larger."
+    )
+
+
+def stream_words(record: dict[str, dict[str, Any]]) -> str:
+    """Return how far a stream of rows differs from the batch pipeline, as sentences."""
+    plain = record["stream"].values()
+    climbing = record["stream_hills"].values()
+    worst = max(row["worst_wh"] for row in plain)
+    settled = min(row["settled"] / row["windows"] for row in climbing)
+    added = max(row["rmse_stream_wh"] - row["rmse_batch_wh"] for row in climbing)
+    return (
+        f"Raw VED test trips of {len(plain)} vehicles "
+        f"({sum(row['windows'] for row in plain):,} windows), fed row by row, differ from the "
+        f"batch pipeline by at most {worst:.1g} Wh. With elevation the same holds for at least "
+        f"{settled:.1%} of each vehicle's windows; the others end where the elevation is not known "
+        f"yet, which adds at most {added:.2f} Wh to the RMSE."
+    )
+
+
+NAMES = {
+    "mlp": "MLP",
+    "gru": "GRU",
+    "lstm": "LSTM",
+    "MLP with hills": "MLP, elevation",
+}
+
+
+def latency_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return one line per model: batch 1 and 32 in both engines."""
+    by: dict[str, dict[tuple[str, int], dict[str, Any]]] = {}
+    for row in rows:
+        by.setdefault(row["model"], {})[row["engine"], row["batch"]] = row
+    lines = []
+    for model, cells in by.items():
+        order = [cells[engine, batch] for batch in (1, 32) for engine in ("PyTorch", "onnxruntime")]
+        times = "|".join(f"{cell['median_us']:.1f} ({cell['p95_us']:.1f})" for cell in order)
+        lines.append(f"{NAMES[model]}|{times}")
+    head = "model|batch 1, PyTorch|batch 1, onnxruntime|batch 32, PyTorch|batch 32, onnxruntime"
+    return table(head, lines)
 
 
 def measure_parts(parts: list[str], record: dict[str, Any], keep: Path) -> dict[str, Any]:
@@ -408,7 +378,7 @@ def main() -> None:
             record = json.loads(UNFINISHED.read_text(encoding="utf-8"))
         measure_parts([part for part in PARTS if part not in record], record, UNFINISHED)
         UNFINISHED.replace(RESULTS)
-    write_tables(json.loads(RESULTS.read_text(encoding="utf-8")))
+    write_blocks(PAGE, tables(json.loads(RESULTS.read_text(encoding="utf-8"))))
     say("done")
 
 

@@ -1,7 +1,6 @@
 """Cost of secure aggregation beside plain rounds: bytes and seconds, by the size of the fleet.
 
     python benchmarks/secure.py              the table of docs/scale.md
-    python benchmarks/secure.py --tenth      100 and 1,000 vehicles with a tenth of drop-outs
 
 A round is a training and an evaluation of its model. Under masks both are secure sums with signed
 keys; a fifth of the vehicles drops out of each, at all its stages. Writes results/secure.json and
@@ -10,7 +9,6 @@ them little. About five minutes.
 """
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,7 +55,7 @@ def size(message: object) -> int:
 class Exchange:
     """One secure sum; bytes and seconds of one vehicle, and seconds of the server."""
 
-    def __init__(self, vehicles: int, layout: VectorLayout, one_in: int) -> None:
+    def __init__(self, vehicles: int, layout: VectorLayout) -> None:
         settings = SecureSettings(bits=layout.bits)
         self.terms = settings.terms(run="cost", number=0, called=vehicles, length=layout.length)
         self.names = [f"vehicle-{k:04d}" for k in range(vehicles)]
@@ -73,7 +71,7 @@ class Exchange:
         plan = Plan(b"", RunConfig(), frozenset(), (now, now))
         self.trust = credentials[self.one].trust(plan)
         self.who = {name: credential.identity for name, credential in credentials.items()}
-        gone = self.names[: vehicles // one_in]
+        gone = self.names[: vehicles // 5]
         self.last = {name: STAGES[k % len(STAGES)] for k, name in enumerate(gone)}
         self.up, self.down, self.on_board, self.on_server = 0, size(self.terms), 0.0, 0.0
         self.states: dict[str, Any] = {}
@@ -144,12 +142,12 @@ class Exchange:
         return len(summed.survivors)
 
 
-def measure(vehicles: int, one_in: int = 5) -> dict[str, Any]:
-    """Measure a round and an evaluation of the default model; one in `one_in` drops out."""
+def measure(vehicles: int) -> dict[str, Any]:
+    """Measure a round and an evaluation of the default model; one in five drops out."""
     model = get_model("mlp", window=60, features=8)
     layout = reply_layout(get("fedavg"), model, SecureSettings(), vehicles=vehicles)
-    train = Exchange(vehicles, layout, one_in)
-    evaluate = Exchange(vehicles, VectorLayout(EVALUATION, vehicles=vehicles), one_in)
+    train = Exchange(vehicles, layout)
+    evaluate = Exchange(vehicles, VectorLayout(EVALUATION, vehicles=vehicles))
     survivors = train.run()
     evaluate.run()
     weights = 4 * model.layout.size
@@ -195,35 +193,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def tenth() -> None:
-    """Measure the cost per vehicle for the server in sums of 100 and of 1,000 vehicles."""
-    record_tenth(*(measure(vehicles, one_in=10) for vehicles in (100, 1000)))
-
-
-def record_tenth(few: dict[str, Any], many: dict[str, Any]) -> None:
-    """Write the record and the sentence of both sums."""
-    ms = []
-    kilobytes = []
-    for row in (few, many):
-        ms.append(1000 * row["server_seconds"] / row["vehicles"])
-        kilobytes.append((row["bytes_up"] + row["bytes_down_besides_models"]) / 1000)
-    ratio = ms[1] / ms[0]
-    record = {"rows": [few, many], "server_ms_a_vehicle": ms, "ratio": round(ratio, 3)}
-    (ROOT / "results" / "secure_tenth.json").write_text(json.dumps(record, indent=2) + "\n")
-    text = (
-        f"With a tenth of drop-outs a vehicle costs the server {ms[0]:.2f} ms of a core in sums of "
-        f"100 and {ms[1]:.2f} ms in sums of 1,000, {ratio:.2f} times as much; besides models it "
-        f"sends and receives {kilobytes[0]:.0f} and {kilobytes[1]:.0f} kB (`python "
-        "benchmarks/secure.py --tenth`, results/secure_tenth.json)."
-    )
-    print(text)
-
-
 def main() -> None:
-    """Measure all fleets, or the two sums of `--tenth`."""
-    if sys.argv[1:] == ["--tenth"]:
-        tenth()
-        return
+    """Measure all fleets, and write the page."""
     rows = [measure(vehicles) for vehicles in FLEETS]
     (ROOT / "results" / "secure.json").write_text(json.dumps(rows, indent=2) + "\n")
     write_blocks(ROOT / "docs" / "scale.md", {"costs": table(rows)})

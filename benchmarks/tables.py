@@ -1,7 +1,7 @@
 """Records of cells as numbers and as Markdown tables."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +42,10 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def table(head: str, rows: Iterable[str]) -> str:
+    """Return a Markdown table; cells are separated by bars, and all but the first are numbers."""
+    lines = [head.replace("|", " | "), "---" + "|--:" * head.count("|")]
+    lines += [row.replace("|", " | ") for row in rows]
+    return "\n".join(f"| {line} |" if "--:" not in line else f"|{line}|" for line in lines)

@@ -12,9 +12,8 @@ from flwr.common import Context, ndarrays_to_parameters
 from flwr.server import ServerApp, ServerAppComponents, ServerConfig
 from flwr.server.strategy import FedAvg
 from flwr.simulation import run_simulation
-from task import BATCH, PARTICIPANTS, RATE, VEHICLES, WINDOWS, vehicle
+from task import BATCH, PARTICIPANTS, RATE, VEHICLES, WINDOWS, torch_layers, vehicle
 from torch import nn
-from torch_network import Network
 
 
 @cache
@@ -25,10 +24,10 @@ def data(number: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @cache
-def network() -> Network:
+def network() -> nn.Module:
     """Return the network of this worker."""
     torch.set_num_threads(1)
-    return Network()
+    return nn.Sequential(*torch_layers())
 
 
 class Vehicle(NumPyClient):
@@ -83,7 +82,7 @@ def server(rounds: int, context: Context) -> ServerAppComponents:
         fraction_evaluate=0.0,
         min_available_clients=VEHICLES,
         initial_parameters=ndarrays_to_parameters(
-            [p.detach().numpy() for p in Network().parameters()]
+            [p.detach().numpy() for p in network().parameters()]
         ),
     )
     return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=rounds))

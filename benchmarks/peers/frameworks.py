@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from task import BATCH, PARTICIPANTS, RATE, VEHICLES, WIDTHS, WINDOWS, report, vehicle
+from task import BATCH, PARTICIPANTS, RATE, VEHICLES, WIDTHS, WINDOWS, report, torch_layers, vehicle
 
 Timing = tuple[str, Sequence[float]]
 """Version of a framework, and seconds of each round."""
@@ -46,9 +46,8 @@ def loop(rounds: int) -> Timing:
     """Train in a plain PyTorch loop over vehicles."""
     import torch
     from torch import nn
-    from torch_network import Network, version
 
-    network = Network()
+    network = nn.Sequential(*torch_layers())
     loss = nn.MSELoss()
     data = [tuple(map(torch.from_numpy, vehicle(number))) for number in range(VEHICLES)]
     rng = np.random.default_rng(0)
@@ -72,7 +71,7 @@ def loop(rounds: int) -> Timing:
                     mean.add_(parameter, alpha=1 / PARTICIPANTS)
         weights = total
         seconds.append(perf_counter() - begin)
-    return version(), seconds
+    return f"torch {torch.__version__}", seconds
 
 
 def start_weights(rng: np.random.Generator) -> list[tuple[Any, Any]]:
@@ -172,9 +171,8 @@ def pfl(rounds: int) -> Timing:
     from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
     from pfl.metrics import Metrics
     from pfl.model.pytorch import PyTorchModel
-    from torch_network import Network, version
 
-    class Trained(Network):
+    class Trained(torch.nn.Sequential):
         """The network with the loss and metrics that pfl calls."""
 
         def loss(self, windows: Any, labels: Any, eval: bool = False) -> torch.Tensor:
@@ -211,7 +209,7 @@ def pfl(rounds: int) -> Timing:
         order = rng.permutation(WINDOWS)  # pfl takes windows as they come
         return Dataset([torch.from_numpy(windows[order]), torch.from_numpy(labels[order])])
 
-    network = Trained()
+    network = Trained(*torch_layers())
     fleet = FederatedDataset(shuffled, get_user_sampler("random", list(range(VEHICLES))))
     model = PyTorchModel(network, torch.optim.SGD, torch.optim.SGD(network.parameters(), lr=1.0))
     clock = Timed()
@@ -228,15 +226,14 @@ def pfl(rounds: int) -> Timing:
         NNEvalHyperParams(local_batch_size=BATCH),
         [clock],
     )
-    return f"pfl {installed('pfl')}, {version()}", clock.seconds
+    return f"pfl {installed('pfl')}, torch {torch.__version__}", clock.seconds
 
 
 def flower(rounds: int) -> Timing:
     """Train in Flower's Ray simulation."""
     from flower_round import simulate
-    from torch_network import version
 
-    return f"Flower {installed('flwr')}, {version()}", simulate(rounds)
+    return f"Flower {installed('flwr')}, torch {installed('torch')}", simulate(rounds)
 
 
 FRAMEWORKS: dict[str, Callable[[int], Timing]] = {

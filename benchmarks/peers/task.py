@@ -7,6 +7,8 @@ without fedwatt, so that an environment needs nothing but its framework.
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,3 +41,13 @@ def vehicle(number: int) -> tuple[Floats, Floats]:
 def report(version: str, seconds: Sequence[float]) -> None:
     """Print the measurement, without the first round, on the last line."""
     print(json.dumps({"version": version, "seconds": list(seconds[1:])}), flush=True)
+
+
+def torch_layers() -> list[Any]:
+    """Return the layers of MLP 480-64-32-1 in PyTorch, which give predictions [batch]."""
+    from torch import nn
+
+    layers: list[Any] = []
+    for inputs, outputs in pairwise(WIDTHS):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return [*layers[:-1], nn.Flatten(0)]

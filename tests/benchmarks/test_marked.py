@@ -16,7 +16,8 @@ def blocks(script: ModuleType) -> dict[str, str]:
 
 
 PAGES = (
-    "performance_tables",
+    "edge_ved",
+    "engine",
     "traffic",
     "method_costs",
     "journeys_routes",
