@@ -117,6 +117,7 @@ def vehicle(
 ) -> None:
     """Run the vehicle client, which computes what an accepted plan says."""
     from fedwatt.deploy import need_flower, show_log
+    from fedwatt.deploy.plan.certificates import KEY, OWNER
     from fedwatt.deploy.vehicle.acceptance import bytes_per_second
     from fedwatt.deploy.vehicle.handler import open_vehicle
     from fedwatt.files import holding
@@ -130,7 +131,8 @@ def vehicle(
     from fedwatt.deploy.transport.processes import quiet
 
     os.environ |= quiet("CRITICAL")
-    from fedwatt.deploy.transport.node import Connection, serve
+    from fedwatt.deploy.transport.client import Connection
+    from fedwatt.deploy.transport.node import serve
 
     show_log()
     bandwidth = bytes_per_second(client.acceptance.bandwidth)
@@ -140,7 +142,7 @@ def vehicle(
         with holding(state, "vehicle", taken):
             serve(
                 client.handle,
-                Connection.of(address, keys, bandwidth),
+                Connection(address, keys / OWNER, keys / KEY, bandwidth),
                 name=client.name,
                 largest=client.acceptance.largest_message,
                 poll_seconds=poll,
@@ -187,7 +189,7 @@ def status(
     address: Address = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show the server's vehicles and runs, and the progress of a run."""
+    """Show the server's vehicles, and the progress of a run."""
     flower = flower_of(store, address)
     from fedwatt.deploy.transport.control import Control
 
@@ -196,21 +198,17 @@ def status(
             (node.name, node.number, WORDS.get(node.status, node.status), node.since)
             for node in control.nodes()
         ]
-        runs = [(entry.number, entry.status, entry.since) for entry in control.runs()]
     lines: list[str] = []
     if run is not None:
         from fedwatt.deploy.operate.fleet_view import FleetView
 
         lines = [*FleetView(run).lines()]
     vehicle_columns = ("vehicle", "node", "is", "since (UTC)")
-    run_columns = ("run", "is", "since (UTC)")
     if as_json:
         vehicles = [dict(zip(vehicle_columns, map(str, row), strict=True)) for row in nodes]
-        started = [dict(zip(run_columns, map(str, row), strict=True)) for row in runs]
-        print_json({"vehicles": vehicles, "runs": started, "run": lines})
+        print_json({"vehicles": vehicles, "run": lines})
         return
     console.print(plain_table(vehicle_columns, nodes))
-    console.print(plain_table(run_columns, runs))
     for line in lines:
         console.print(line)
 
@@ -225,11 +223,12 @@ def dashboard(
 ) -> None:
     """Serve the operator's page of vehicles and rounds, and /metrics."""
     flower = flower_of(store, address)
-    from fedwatt.deploy.operate.dashboard import dashboard as serving
+    from fedwatt.deploy.operate.dashboard import Dashboard
     from fedwatt.deploy.operate.fleet_view import FleetView, ServerFacts
+    from fedwatt.report.web_server import answering
 
     facts = ServerFacts(flower) if flower.store.owner.exists() else None
-    with serving(FleetView(run, facts), port=port, host=host) as page:
+    with answering(Dashboard(FleetView(run, facts)).answer, port=port, host=host) as page:
         console.print(f"The fleet is shown at {page} until Ctrl-C.")
         if host not in ("127.0.0.1", "::1", "localhost"):
             errors.print(

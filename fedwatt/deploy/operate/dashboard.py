@@ -3,7 +3,6 @@
     GET /                          the page
     GET /fleet.json?state=S&find=N the fleet at a glance, its rounds and its vehicles
     GET /vehicle.json?name=N       one vehicle with its last events
-    GET /round.json?method=M&round=T   one round with the outcome for each vehicle
     GET /metrics                   for Prometheus
     GET /health/live               200 while this process answers
     GET /health/ready              200 while the fleet's server answers; 503 says why not
@@ -13,8 +12,7 @@ It asks for no password, and it only reads; so it listens on this machine unless
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
@@ -24,7 +22,7 @@ from fedwatt.deploy.operate.fleet_view import FleetView
 from fedwatt.deploy.operate.metrics import KIND, exposition
 from fedwatt.errors import FedwattError
 from fedwatt.report.page import fill
-from fedwatt.report.web_server import HOST, Response, answering
+from fedwatt.report.web_server import Response
 
 
 @dataclass(frozen=True)
@@ -56,10 +54,6 @@ class Dashboard:
                 return _json(view.summary(query.get("state", ""), query.get("find", "")))
             case "/vehicle.json":
                 return _json(view.vehicle(query.get("name", "")))
-            case "/round.json":
-                number = query.get("round", "")
-                round = int(number) if number.isdecimal() else -1
-                return _json(view.round(query.get("method", ""), round))
             case "/metrics":
                 return Response(exposition(view).encode(), KIND)
             case "/health/live":
@@ -84,10 +78,3 @@ def _json(table: Mapping[str, Any] | None, status: HTTPStatus = HTTPStatus.OK) -
         return None
     body = json.dumps(table, ensure_ascii=False).encode()
     return Response(body, "application/json; charset=utf-8", status)
-
-
-@contextmanager
-def dashboard(view: FleetView, *, port: int, host: str = HOST) -> Iterator[str]:
-    """Serve the page, and give its address."""
-    with answering(Dashboard(view).answer, port=port, host=host) as address:
-        yield address

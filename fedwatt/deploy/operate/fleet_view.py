@@ -28,10 +28,8 @@ from fedwatt.runs.observers import FILE as PROGRESS
 from fedwatt.runs.observers import rounds_in
 from fedwatt.windows.splits import natural_key
 
-LOOK_SECONDS: Final = 1.0
-"""Fewest seconds between two looks at the files."""
-SERVER_SECONDS: Final = 5.0
-"""Fewest seconds between two looks at the server."""
+LOOK_SECONDS: Final = 2.0
+"""Fewest seconds between two looks at the files and the server."""
 SHARE: Final = 20
 """A look that took a second is not repeated for so many: a large fleet's list takes a while."""
 MOST_VEHICLES: Final = 200
@@ -142,11 +140,6 @@ class RunFacts:
         lines = [line for line in self.events.matching(name) if line["vehicle"] == name]
         return lines[-MOST_EVENTS:][::-1]
 
-    def round_events(self, method: str, round: int) -> list[Table]:
-        """Return the events of a round."""
-        lines = self.events.matching(f'"round": {round},')
-        return [line for line in lines if (line.get("method"), line["round"]) == (method, round)]
-
 
 def newest_run(folder: Path) -> Path:
     """Return the run in a folder: itself, or the one below it that was begun or went on last."""
@@ -172,29 +165,23 @@ class ServerFacts:
     """The newest key of each name that the server knows, by that name."""
     trouble: str = "nobody has looked yet"
     """Why the server did not answer at the last look; empty if it did."""
-    next_look: float = float("-inf")
     accepted: frozenset[str] = frozenset()
     """Vehicles whose certificates count."""
     changed: float = -1.0
 
     def refresh(self) -> None:
-        """Read the key store and, unless that was just done, ask the server."""
+        """Read the key store, and ask the server."""
         store = self.flower.store
         changed = store.changed()
         if changed != self.changed:
             self.accepted = frozenset(name for name, _ in store.accepted().values())
             self.changed = changed
-        began = time.monotonic()
-        if began < self.next_look:
-            return
         try:
             self.nodes = {node.name: node for node in self.ask(self.flower)}
             self.trouble = ""
         except RunError as error:
             self.nodes = {}
             self.trouble = str(error)
-        now = time.monotonic()
-        self.next_look = now + max(SERVER_SECONDS, SHARE * (now - began))
 
     def online(self, name: str) -> bool | None:
         """Tell whether a vehicle is connected; None: unknown, because no server answers."""
@@ -226,7 +213,7 @@ class FleetView:
         """A row per vehicle, those in trouble first."""
 
     def refresh(self) -> None:
-        """Read what has changed, at most once per second, less often in a large fleet."""
+        """Read what has changed, at most once in two seconds, less often in a large fleet."""
         with self.lock:
             began = time.monotonic()
             if began < self.next_look:
@@ -265,9 +252,6 @@ class FleetView:
             state = "not seen"
         elif online is False and not reason:
             state = "offline"
-        success = standing.success
-        method, latest = self.run.latest
-        is_current = success is not None and success["method"] == method
         return {
             "vehicle": name,
             "state": state,
@@ -277,10 +261,8 @@ class FleetView:
             "asked": standing.requests,
             "answered": standing.answered,
             "failing": standing.failing if standing.troubled else 0,
-            "success": success,
+            "success": standing.success,
             "trouble": standing.away or standing.trouble,
-            "seconds": success["seconds"] if success else None,
-            "rounds_behind": latest - success["round"] if success and is_current else None,
         }
 
     def summary(self, state: str = "", find: str = "") -> Table:
@@ -361,21 +343,7 @@ class FleetView:
         with self.lock:
             self.refresh()
             row = next((row for row in self.rows if row["vehicle"] == name), None)
-            spent = {m["method"]: m["epsilon"] for m in self.methods() if m["epsilon"] is not None}
-            if row is None:
-                return None
-            return row | {"events": self.run.vehicle_events(name), "epsilon": spent}
-
-    def round(self, method: str, number: int) -> Table | None:
-        """Return one round with the events of its vehicles; None: there is no such round."""
-        with self.lock:
-            self.refresh()
-            line = self.run.rounds.get(method, {}).get(number)
-            events = self.run.round_events(method, number)
-            if line is None and not events:
-                return None
-            numbers = {"method": method, "round": number} if line is None else _round(line)
-            return numbers | {"events": events}
+            return None if row is None else row | {"events": self.run.vehicle_events(name)}
 
     def disk_free(self) -> int | None:
         """Return the free bytes where the run is; None: the folder is not there yet."""

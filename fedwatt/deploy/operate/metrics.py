@@ -8,7 +8,6 @@ page has them.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from fedwatt import __version__
 from fedwatt.deploy.operate.fleet_view import FleetView
 from fedwatt.deploy.operate.standing import STATES
 from fedwatt.deploy.server.events import REPLIES
@@ -35,11 +34,6 @@ def _families(view: FleetView) -> Iterator[Iterable[str]]:
     states = view.states()
     doing = run.state
     outcomes = list(run.in_round.values())
-    yield _family(
-        "run_info",
-        "The run that is watched.",
-        [({"run": run.folder.name, "version": __version__}, 1)],
-    )
     running = None if doing is None else int(doing.doing.startswith(RUNNING))
     yield _family("run_running", "Whether the run goes on now.", [({}, running)])
     up = None if server is None else int(not server.trouble)
@@ -50,11 +44,6 @@ def _families(view: FleetView) -> Iterator[Iterable[str]]:
         "vehicles",
         "Vehicles by their state.",
         [({"state": state}, states.get(state, 0)) for state in STATES],
-    )
-    yield _family(
-        "vehicle_versions",
-        "Vehicles by their version of fedwatt.",
-        [({"version": version}, count) for version, count in view.versions().items()],
     )
     yield _family(
         "questions_total",

@@ -115,7 +115,6 @@ def make_plan(
     *,
     days: float = 90.0,
     revoked: Sequence[int] = (),
-    versions: tuple[str, str] | None = None,
 ) -> bytes:
     """Return a signed plan for `config`, valid from now on for so many days."""
     refuse_uninstalled(config.plugins)
@@ -125,7 +124,7 @@ def make_plan(
     now = datetime.now(UTC).replace(microsecond=0)
     plan = {
         "id": uuid4().hex,
-        "fedwatt": list(versions or version_range(fedwatt.__version__)),
+        "fedwatt": list(version_range(fedwatt.__version__)),
         "valid": [(now - timedelta(hours=1)).isoformat(), (now + timedelta(days=days)).isoformat()],
         "revoked": sorted(f"{serial:x}" for serial in revoked),
         "configuration": to_toml(config),

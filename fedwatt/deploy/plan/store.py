@@ -78,23 +78,21 @@ class KeyStore:
 
     def plan(self) -> "Plan":
         """Return the verified plan; RunError where it does not hold."""
-        from fedwatt.deploy.plan.plan import read_plan
-
-        try:
-            return read_plan(self.signed_plan(), read_certificate(self.owner))
-        except DataError as error:
-            raise RunError(f"{self.plan_file}: {error}.") from error
+        return self._verified(self.signed_plan())
 
     def install_plan(self, signed: bytes) -> "Plan":
         """Verify a signed plan and make it the server's."""
+        plan = self._verified(signed)
+        write_bytes(self.plan_file, signed)
+        return plan
+
+    def _verified(self, signed: bytes) -> "Plan":
         from fedwatt.deploy.plan.plan import read_plan
 
         try:
-            plan = read_plan(signed, read_certificate(self.owner))
+            return read_plan(signed, read_certificate(self.owner))
         except DataError as error:
-            raise RunError(f"The plan is refused: {error}.") from error
-        write_bytes(self.plan_file, signed)
-        return plan
+            raise RunError(f"The plan of {self.folder} is refused: {error}.") from error
 
     def add_vehicle(self, file: Path) -> str:
         """Admit the vehicle of the certificate in `file` and return its name."""

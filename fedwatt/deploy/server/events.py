@@ -5,9 +5,9 @@
      "question": "train", "seconds": 0.82}
     {"at": …, "event": "late", …, "reason": "it did not reply within 600 s"}
 
-`EVENTS` names them all. Method and round are those of `progress.jsonl`; round 0 comes before the
-first. Reasons are the server's words; nothing that a vehicle wrote into an error is repeated. The
-four short steps of a secure aggregation leave a line only where they fail.
+docs/operating.md lists them all. Method and round are those of `progress.jsonl`; round 0 comes
+before the first. Reasons are the server's words; nothing that a vehicle wrote into an error is
+repeated. The four short steps of a secure aggregation leave a line only where they fail.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from fedwatt.deploy.server.requests import (
     ANSWERED,
-    AWAY,
     FAILED,
     LATE,
     REFUSED,
@@ -35,21 +34,8 @@ UNCOUNTED: Final = "not counted"
 ENROLLED: Final = "enrolled"
 TURNED_AWAY: Final = "turned away"
 
-REPLIES: Final = {
-    ANSWERED: "its reply came and could be read",
-    REFUSED: "its acceptance file refuses the plan",
-    FAILED: "it could not reply, or was cut off while it did",
-    LATE: "no reply came before the deadline",
-    REJECTED: "its reply could not be read",
-    SPARE: "enough others had replied",
-}
+REPLIES: Final = (ANSWERED, REFUSED, FAILED, LATE, REJECTED, SPARE)
 """Outcomes of a request: one of these for each vehicle that was asked."""
-EVENTS: Final = REPLIES | {
-    UNCOUNTED: "its reply could be read and did not count, or not in full",
-    AWAY: "it is outside its hours; nothing follows from it",
-    ENROLLED: "it takes part, with this version of fedwatt",
-    TURNED_AWAY: "it may not take part, or not yet",
-}
 TROUBLES: Final = frozenset((REFUSED, FAILED, LATE, REJECTED, UNCOUNTED, TURNED_AWAY))
 
 

@@ -206,9 +206,9 @@ class ConnectedFleet(RunBackend):
             return {}
         fleet = self.fleet(run)
         learned, vehicles = elevation_of_run(run.folder, self.roster, state, resume=run.resume)
-        published = PublishedMap.of(learned, self.roster)
+        published = PublishedMap(learned, self.roster)
         self.roster.published = published
-        published.wait(self.roster)
+        published.wait()
         return elevation_facts(run.config, fleet, learned, vehicles, state.learnings)
 
     def share_routes(self, run: Run) -> dict[str, Any]:

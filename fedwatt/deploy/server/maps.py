@@ -104,17 +104,13 @@ class PublishedMap:
     """The elevation map of a run, and which vehicles have it."""
 
     published: ElevationMap
-    plan: str
-    offers: BackgroundRequests
-    seconds: float
-    """How long a vehicle may take to extend it."""
+    roster: Roster
     holders: set[int] = field(default_factory=set)
 
-    @classmethod
-    def of(cls, published: ElevationMap, roster: Roster) -> "PublishedMap":
-        """Return the map of a run, which no vehicle has yet."""
-        offers = BackgroundRequests(roster.requests, ReplyForm("elevation-map"))
-        return cls(published, roster.plan.digest, offers, roster.config.deploy.round_seconds)
+    @cached_property
+    def offers(self) -> BackgroundRequests:
+        """Return the requests on their way."""
+        return BackgroundRequests(self.roster.requests, ReplyForm("elevation-map"))
 
     @cached_property
     def digest(self) -> str:
@@ -128,10 +124,10 @@ class PublishedMap:
         Held-out vehicles stand for those that join later: they add nothing of their own.
         """
         arrays = map_to_arrays(self.published)
-        values: dict[str, Value] = {"kind": "elevation-map", "plan": self.plan}
+        values: dict[str, Value] = {"kind": "elevation-map", "plan": self.roster.plan.digest}
         return {extend: Content({**values, "extend": extend}, arrays) for extend in (True, False)}
 
-    def offer(self, roster: Roster) -> None:
+    def offer(self) -> None:
         """Send the map to vehicles that are not known to have it, without waiting."""
         for node, reply in self.offers.receive().items():
             if reply.content is not None and reply.content.values["map"] == self.digest:
@@ -139,21 +135,22 @@ class PublishedMap:
             else:
                 log.warning("node %d could not take the map; its own log says why", node)
                 self.offers.pause([node], AGAIN_SECONDS)
+        roster = self.roster
         without = roster.online.keys() - self.holders
         names = {m.node: name for name, m in roster.members.items() if m.node in without}
         ready = self.offers.ready(names)
         held_out = roster.held_out()
         contents = {node: self.requests[names[node] not in held_out] for node in ready}
-        self.offers.send(contents, self.seconds)
+        self.offers.send(contents, roster.config.deploy.round_seconds)
 
-    def wait(self, roster: Roster) -> None:
+    def wait(self) -> None:
         """Wait until all connected vehicles have the map, or time is up; RunError if none has."""
 
         def answered() -> bool:
-            roster.refresh()
+            self.roster.refresh()
             return not self.offers.waiting
 
-        roster.requests.wait(answered, self.seconds)
+        self.roster.requests.wait(answered, self.roster.config.deploy.round_seconds)
         if not self.holders:
             raise RunError(
                 "No vehicle took the elevation map. Their own logs say why; --resume tries again."

@@ -142,7 +142,7 @@ class Roster:
         seconds = self.config.deploy.enrolment_seconds
         self.enrolments.send(dict.fromkeys(new, request), seconds)
         if self.published is not None:
-            self.published.offer(self)
+            self.published.offer()
 
     def _admit(self, replies: Mapping[int, Reply]) -> None:
         """Enter the vehicles that have enrolled, and turn the others away."""

@@ -10,10 +10,8 @@ from time import monotonic, sleep
 from typing import Final, Protocol
 
 from fedwatt.deploy.vehicle.messages import (
+    NoResult,
     ReplyForm,
-    VehicleAway,
-    VehicleFailed,
-    VehicleRefused,
     opened,
 )
 from fedwatt.deploy.wire import Content, pack
@@ -162,12 +160,9 @@ def read_reply(form: ReplyForm, received: Received) -> Reply:
         return Reply(FAILED, None, received.trouble)
     try:
         return Reply(ANSWERED, opened(form, received.body))
-    except VehicleAway as error:
-        return Reply(AWAY, None, str(error), away_seconds=error.seconds)
-    except VehicleFailed as error:
-        return Reply(FAILED, None, str(error))
-    except VehicleRefused as error:
-        return Reply(REFUSED, None, str(error))
+    except NoResult as error:
+        seconds = float(error.values.get("seconds", 0.0))
+        return Reply(error.status, None, str(error), away_seconds=seconds)
     except FedwattError as error:
         return Reply(REJECTED, None, str(error)[:200])
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 
-from fedwatt.deploy.plan.certificates import KEY, OWNER, read_private
+from fedwatt.deploy.plan.certificates import read_private
 from fedwatt.errors import RunError
 
 SMALL: Final = 65_536
@@ -95,11 +95,6 @@ class Connection:
     bandwidth: float = 0.0
     """Bytes per second each way; 0: no limit."""
 
-    @classmethod
-    def of(cls, server: str, keys: Path, bandwidth: float = 0.0) -> "Connection":
-        """Return the connection with the keys in a vehicle's folder."""
-        return cls(server, keys / OWNER, keys / KEY, bandwidth)
-
     def private_key(self) -> ec.EllipticCurvePrivateKey:
         """Return the vehicle's key."""
         key = read_private(self.key)
@@ -153,7 +148,7 @@ class FleetClient:
             with self._http.stream(
                 "POST",
                 path,
-                content=body if self._pace is None else self._paced([body]),
+                content=body if self._pace is None else self._paced(body),
                 headers={
                     "content-length": str(len(body)),
                     **self._signed(),
@@ -183,14 +178,13 @@ class FleetClient:
                 raise TooLongError(f"The server sent more than {most} bytes")
         return bytes(content)
 
-    def _paced(self, pieces: list[bytes]) -> Iterator[bytes]:
+    def _paced(self, body: bytes) -> Iterator[bytes]:
         assert self._pace is not None
         size = self._pace.piece
-        for piece in pieces:
-            for start in range(0, len(piece), size):
-                part = piece[start : start + size]
-                self._pace.take(len(part))
-                yield part
+        for start in range(0, len(body), size):
+            part = body[start : start + size]
+            self._pace.take(len(part))
+            yield part
 
     def _signed(self) -> dict[str, str]:
         """Return the headers by which Flower knows a SuperNode: its key signs the time."""

@@ -38,15 +38,6 @@ class Node:
     fingerprint: str = ""  # of the key
 
 
-@dataclass(frozen=True)
-class FlowerRun:
-    """A run as the server knows it."""
-
-    number: int
-    status: str  # pending, starting, running, or finished and how
-    since: str
-
-
 class Control:
     """A connection to the server's operators' interface; a context manager."""
 
@@ -80,15 +71,9 @@ class Control:
             nodes.append(Node(info.node_id, info.name, info.status, _to_the_second(since), digest))
         return nodes
 
-    def runs(self) -> list[FlowerRun]:
-        """Return the runs since the server was started, the first one first."""
-        infos = self._ask("list", "ListRuns").run_dict.values()
-        runs = []
-        for info in sorted(infos, key=lambda run: run.pending_at):
-            status = " ".join(filter(None, (info.status.status, info.status.sub_status)))
-            since = info.finished_at or info.running_at or info.starting_at or info.pending_at
-            runs.append(FlowerRun(info.run_id, status, _to_the_second(since)))
-        return runs
+    def runs(self) -> set[int]:
+        """Return the numbers of the runs since the server was started."""
+        return {info.run_id for info in self._ask("list", "ListRuns").run_dict.values()}
 
     def register(self, key: ec.EllipticCurvePublicKey, name: str) -> int:
         """Make the server accept a vehicle's key; return the number of its node."""

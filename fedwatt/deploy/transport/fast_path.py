@@ -65,7 +65,8 @@ class FastPath:
 
     def __init__(self, app: Any) -> None:
         self.app = app
-        self.held = HeldPolls()
+        self.waiting: dict[int, asyncio.Future[bool]] = {}
+        """Polls that wait for a message, by node."""
         self.failed: set[str] = set()
         """Paths that have failed by an error which is not Flower's answer."""
         self.answers: dict[str, Answer] = {
@@ -123,7 +124,7 @@ class FastPath:
         node = request.state.protobuf_request.node.node_id
         _count_heartbeat(request, node)
         if not content:
-            with self.held.expecting(node) as released:
+            with self.expecting(node) as released:
                 content = answer(request, body)  # one may have come in another thread meanwhile
                 if not content and await _released(released, receive, seconds):
                     content = answer(request, body)  # verifies the key once more
@@ -139,7 +140,7 @@ class FastPath:
         _store_objects(state, task.run_id, response, body)
         for stored, header in zip(response.message_ids, message.messages_list, strict=True):
             if stored:
-                self.held.release(header.metadata.dst_node_id)
+                self.release(header.metadata.dst_node_id)
         return bytes(response.SerializeToString())
 
     def _note_failure(self, path: str, error: Exception) -> None:
@@ -147,13 +148,6 @@ class FastPath:
         if not isinstance(error, FlowerError | HTTPException) and path not in self.failed:
             self.failed.add(path)
             log.warning("%s takes Flower's ordinary path, which is slower: %r", path, error)
-
-
-class HeldPolls:
-    """Polls that wait for a message, by node."""
-
-    def __init__(self) -> None:
-        self.waiting: dict[int, asyncio.Future[bool]] = {}
 
     @contextmanager
     def expecting(self, node: int) -> "Iterator[asyncio.Future[bool]]":

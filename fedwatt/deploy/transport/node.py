@@ -27,14 +27,12 @@ from fedwatt.deploy.transport.client import (
     WAIT_HEADER,
     WAIT_SECONDS,
     BusyError,
+    Connection,
     FleetClient,
     RefusedError,
     RunOverError,
     TooLongError,
     UntrustedError,
-)
-from fedwatt.deploy.transport.client import (
-    Connection as Connection,
 )
 from fedwatt.errors import DataError, RunError
 

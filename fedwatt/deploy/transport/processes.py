@@ -231,7 +231,7 @@ def submit(
     KeyboardInterrupt ends the run on the server as well; RunError says that it did not complete.
     """
     before = _finished_at(out)
-    earlier = {run.number for run in control.runs()}
+    earlier = control.runs()
     flower = control.flower
     settings = {"store": str(flower.store.folder.resolve()), "out": str(out.resolve())}
     app = write_app(out / "app", f"{APPS}:server", {**settings, "resume": resume})
@@ -241,9 +241,8 @@ def submit(
         process.wait()
     except KeyboardInterrupt:
         process.terminate()
-        for run in control.runs():
-            if run.number not in earlier:
-                control.stop(run.number)
+        for run in control.runs() - earlier:
+            control.stop(run)
         raise
     if not (out / "config.toml").exists():
         raise RunError(

@@ -24,7 +24,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fedwatt.deploy.plan.plan import Plan
-from fedwatt.deploy.vehicle.messages import VehicleRefused
+from fedwatt.deploy.vehicle.messages import refused
 from fedwatt.errors import SettingError, check
 from fedwatt.settings import from_table
 
@@ -75,18 +75,18 @@ class Acceptance:
         return int(self.megabytes * 1e6)
 
     def accept(self, plan: Plan, spent: float) -> None:
-        """Raise VehicleRefused unless the plan is within the limits.
+        """Raise NoResult unless the plan is within the limits.
 
         `spent` is the ε of other plans that this vehicle accepted; the ε of plans add up.
         """
         secure = plan.config.secure
         if not secure.enabled:
             if self.secure_aggregation:
-                raise VehicleRefused("secure_aggregation")
+                raise refused("secure_aggregation")
         elif secure.smallest_sum < self.smallest_sum:
-            raise VehicleRefused("smallest_sum")
+            raise refused("smallest_sum")
         if self.largest_epsilon < inf and spent + plan.epsilon() > self.largest_epsilon:
-            raise VehicleRefused("largest_epsilon")
+            raise refused("largest_epsilon")
 
 
 @dataclass(frozen=True)

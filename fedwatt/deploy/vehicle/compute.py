@@ -135,8 +135,8 @@ class Computer:
     def __init__(self, folder: Path, state: Path) -> None:
         self.folder = folder
         self.state = state
-        self.places = Places(folder, state)
         self._config = lru_cache(maxsize=2)(self._read_config)
+        self.places = Places(folder, state, self._config)
         self._client = lru_cache(maxsize=2)(self._read_client)
         self._method = lru_cache(maxsize=4)(self._read_method)
 
@@ -145,10 +145,10 @@ class Computer:
         if job.kind == "enrol":
             return self._enrol(job)
         if job.kind in ("elevation", "routes"):
-            request, values = self.places.contribution(job, self._config(job.plan))
+            request, values = self.places.contribution(job)
             return _words(VectorLayout(request, vehicles=job.called), values)
         if job.kind in ("elevation-map", "driving-map"):
-            return self.places.install(job, self._config(job.plan))
+            return self.places.install(job)
         task = self._task(job)
         if job.called:
             return _words(*self._contribution(task))
@@ -280,16 +280,16 @@ class Computer:
         validation, test = task.local.vehicle_sums(0, task.weights()[0])
         return validation, test
 
-    def _vehicle_model(self, task: Task, local: Federation, model: Tensor, folder: Path) -> Tensor:
+    def _vehicle_model(self, task: Task, model: Tensor, folder: Path) -> Tensor:
         """Return the model [1, D] that this vehicle uses under a method with personal parts."""
         method = task.method
-        initial = local_round.initial_client_state(method, method.adapted(local.model), model[0])
+        initial = local_round.initial_client_state(method, task.model, model[0])
         state = client_state.load_latest(folder, initial)
-        windows = float(max(1, local.members.windows(0)))
+        windows = float(max(1, task.windows))
         rows = task.broadcast_rows(model)
         broadcast = local_round.Broadcast(task.round, model, rows, 1, windows)
         stacked = {name: row[None] for name, row in state.items()}
-        return local_round.vehicle_models(local, method, broadcast, stacked, [Call(0, 0, 0)])
+        return local_round.vehicle_models(task.local, method, broadcast, stacked, [Call(0, 0, 0)])
 
     def _tested(self, task: Task) -> ErrorSums:
         """Return test errors of the request's model, or after fine-tuning it in this vehicle."""
@@ -306,7 +306,7 @@ class Computer:
             flush(folder)
 
         def vehicle_models(run: int, vehicles: Sequence[int]) -> Tensor:
-            return self._vehicle_model(task, task.local, model, folder)
+            return self._vehicle_model(task, model, folder)
 
         own_models = vehicle_models if task.method.personalised else None
         settings = task.config.personalisation

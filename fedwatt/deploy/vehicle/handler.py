@@ -31,16 +31,14 @@ from fedwatt.deploy.vehicle.answers import OF_FLEET, Answers, Slot, request_dige
 from fedwatt.deploy.vehicle.client_state import plan_folder
 from fedwatt.deploy.vehicle.compute import AcceptedRequest, Computer
 from fedwatt.deploy.vehicle.messages import (
-    AWAY,
     FAILED,
     MAP_KINDS,
     PLACE_KINDS,
-    REFUSED,
     SUM_STEPS,
     SUMMED,
+    NoResult,
     ReplyForm,
-    VehicleAway,
-    VehicleRefused,
+    away,
     checked_request,
     enrolment_form,
     failure,
@@ -144,11 +142,9 @@ class RequestHandler:
         try:
             kind, request = checked_request(body, self.acceptance.largest_message)
             return self._handle(kind, request)
-        except VehicleAway as error:
-            return failure(AWAY, seconds=error.seconds)
-        except VehicleRefused as error:
-            log.warning("plan refused: %s", error)
-            return failure(REFUSED, reason=error.reason)
+        except NoResult as error:
+            log.info("request '%s': %s", kind, error)
+            return failure(error.status, **error.values)
         except FedwattError as error:
             log.error("request '%s': %s", kind, error)
         except Exception:
@@ -286,7 +282,7 @@ class RequestHandler:
 
     def _refuse_outside_hours(self) -> None:
         if seconds := self.hours.away_seconds():
-            raise VehicleAway(seconds)
+            raise away(seconds)
 
 
 def reply_form(kind: str, config: RunConfig, request: Content) -> ReplyForm:

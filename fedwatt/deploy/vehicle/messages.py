@@ -144,24 +144,23 @@ WINDOWS: Final[Mapping[str, ReplyField]] = {"windows": ArrayField((3,), "int64")
 """Enrolment under a plan without secure aggregation also tells n_k of each split."""
 
 
-class VehicleFailed(DataError):
-    """A vehicle could not compute a reply."""
+class NoResult(DataError):
+    """A reply without a result: its status, and the values that it has besides."""
+
+    def __init__(self, status: str, reason: str, /, **values: float | str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.values = values
 
 
-class VehicleAway(DataError):
-    """A vehicle is outside its hours for so many seconds."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"it is outside its hours for {seconds:.0f} s more")
-        self.seconds = seconds
+def away(seconds: float) -> NoResult:
+    """Return the reply of a vehicle that is outside its hours for so many seconds."""
+    return NoResult(AWAY, f"it is outside its hours for {seconds:.0f} s more", seconds=seconds)
 
 
-class VehicleRefused(DataError):
-    """A vehicle does not accept the plan."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"its acceptance file refuses the plan: {reason}")
-        self.reason = reason
+def refused(setting: str) -> NoResult:
+    """Return the reply of a vehicle whose acceptance file refuses the plan by this setting."""
+    return NoResult(REFUSED, f"its acceptance file refuses the plan: {setting}", reason=setting)
 
 
 @dataclass(frozen=True)
@@ -255,11 +254,11 @@ def opened(form: ReplyForm, body: bytes) -> Content:
     values = dict(content.values)
     status = values.pop("status", None)
     if status == AWAY and isinstance(seconds := values.get("seconds"), float):
-        raise VehicleAway(min(max(seconds, 0.0), 26 * 3600.0))
+        raise away(min(max(seconds, 0.0), 26 * 3600.0))
     if status == REFUSED and isinstance(reason := values.get("reason"), str):
-        raise VehicleRefused("".join(c for c in reason if c.isalnum() or c in "_ ")[:40])
+        raise refused("".join(c for c in reason if c.isalnum() or c in "_ ")[:40])
     if status != DONE:
-        raise VehicleFailed("it could not compute a reply; its own log says why")
+        raise NoResult(FAILED, "it could not compute a reply; its own log says why")
     content = Content(values, content.arrays)
     _refuse_undeclared(form, content)
     return content

@@ -10,7 +10,7 @@ vehicle only under secure aggregation. Kept in the vehicle:
 The first elevation map of a plan is kept; another one is refused, since features follow from it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,7 +20,6 @@ from fedwatt.deploy.wire import Content
 from fedwatt.elevation.elevation_map import ElevationMap, map_digest, map_from_arrays
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.request import VehicleElevation
-from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.store import read_map_file, write_map_file
 from fedwatt.errors import DataError
 from fedwatt.files import flush, write_atomically, write_bytes, write_text
@@ -32,7 +31,6 @@ from fedwatt.metrics.sums import Contribution, Fields
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.journeys import route_board
 from fedwatt.telemetry.store import read_vehicle
-from fedwatt.windows import DataSettings
 from fedwatt.windows.client import prepared
 
 if TYPE_CHECKING:
@@ -46,30 +44,28 @@ DRIVING_MAP: Final = "driving.json"
 class Places:
     """A vehicle's elevation and routes."""
 
-    def __init__(self, folder: Path, state: Path) -> None:
+    def __init__(self, folder: Path, state: Path, config_of: Callable[[str], RunConfig]) -> None:
         self.folder = folder
         self.state = state
+        self.config_of = config_of
         # Surveys of the vehicle's trips are kept while a map is being learned.
         self._ground = lru_cache(maxsize=1)(self._survey)
         self._board = lru_cache(maxsize=1)(self._route_board)
         self._contributor = lru_cache(maxsize=1)(self._route_contributor)
 
-    def contribution(
-        self, job: "AcceptedRequest", config: RunConfig
-    ) -> tuple[Fields, Contribution]:
+    def contribution(self, job: "AcceptedRequest") -> tuple[Fields, Contribution]:
         """Return the fields and values that a request asks for."""
+        config = self.config_of(job.plan)
         if job.threshold < config.elevation.minimum_vehicles:
             raise DataError(
                 f"sums over places are asked for of {job.threshold} vehicles or more, and a place "
                 f"is hidden unless {config.elevation.minimum_vehicles} drive there"
             )
-        return (
-            self._elevation(job, config) if job.kind == "elevation" else self._routes(job, config)
-        )
+        return self._elevation(job) if job.kind == "elevation" else self._routes(job, config)
 
-    def _elevation(self, job: "AcceptedRequest", config: RunConfig) -> tuple[Fields, Contribution]:
+    def _elevation(self, job: "AcceptedRequest") -> tuple[Fields, Contribution]:
         values = job.request.values
-        ground = self._ground(config.elevation, config.data)
+        ground = self._ground(job.plan)
         request = ground.request(
             job.request.arrays,
             counting=bool(values["count"]),
@@ -85,21 +81,20 @@ class Places:
         digest = self.elevation_digest(job.plan)
         if asks in DRIVING:
             places = DrivingRequest.read(asks, job.request.arrays, config.elevation)
-            board = self._board(job.plan, digest, config.elevation, config.data)
+            board = self._board(job.plan, digest)
             return places.fields, places.answer(board.sums)
         routes = RouteRequest.read(asks, job.request.arrays)
         driving = self._driving_file(job.plan)
-        contributor = self._contributor(
-            job.plan, digest, driving.stat().st_mtime_ns, config.elevation, config.data
-        )
+        contributor = self._contributor(job.plan, digest, driving.stat().st_mtime_ns)
         answer = routes.answer(contributor)
         if asks == [*ASKED][-1]:  # trips need memory, which training wants back
             self._board.cache_clear()
             self._contributor.cache_clear()
         return routes.fields, answer
 
-    def install(self, job: "AcceptedRequest", config: RunConfig) -> Content:
+    def install(self, job: "AcceptedRequest") -> Content:
         """Store a published elevation map or driving field in the plan's folder."""
+        config = self.config_of(job.plan)
         grid = Grid(cell_m=config.elevation.cell_m)
         folder = plan_folder(self.state, job.plan)
         if job.kind == "driving-map":
@@ -114,7 +109,7 @@ class Places:
             return Content({"map": digest})
         extended = published
         if job.request.values["extend"]:
-            extended = self._ground(config.elevation, config.data).own_map(published)
+            extended = self._ground(job.plan).own_map(published)
         # Other vehicles contributed to the published map, and the server does not say which.
         write_atomically(folder / MAP, lambda part: write_map_file(part, extended, provenance=None))
         flush(folder)
@@ -133,18 +128,18 @@ class Places:
         """Return the elevation map of a plan as extended in this vehicle."""
         return read_map_file(plan_folder(self.state, plan) / MAP)
 
-    def _survey(self, elevation: ElevationSettings, data: DataSettings) -> VehicleElevation:
-        return VehicleElevation(prepared(read_vehicle(self.folder), data), elevation, data)
+    def _survey(self, plan: str) -> VehicleElevation:
+        config = self.config_of(plan)
+        vehicle = prepared(read_vehicle(self.folder), config.data)
+        return VehicleElevation(vehicle, config.elevation, config.data)
 
-    def _route_board(
-        self, plan: str, digest: str, elevation: ElevationSettings, data: DataSettings
-    ) -> VehicleRoutes:
-        vehicle = prepared(read_vehicle(self.folder), data)
-        return route_board(vehicle, RunConfig(data=data, elevation=elevation), self.elevation(plan))
+    def _route_board(self, plan: str, digest: str) -> VehicleRoutes:
+        config = self.config_of(plan)
+        vehicle = prepared(read_vehicle(self.folder), config.data)
+        return route_board(vehicle, config, self.elevation(plan))
 
-    def _route_contributor(
-        self, plan: str, digest: str, written: int, elevation: ElevationSettings, data: DataSettings
-    ) -> RouteContributor:
+    def _route_contributor(self, plan: str, digest: str, written: int) -> RouteContributor:
+        elevation = self.config_of(plan).elevation
         grid = Grid(cell_m=elevation.cell_m)
         try:
             arrays: Mapping[str, object]
@@ -152,7 +147,7 @@ class Places:
             shared = SharedDriving.read(arrays, grid, elevation.minimum_vehicles)
         except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"the driving map of this plan is not here ({error})") from error
-        return RouteContributor(self._board(plan, digest, elevation, data), shared)
+        return RouteContributor(self._board(plan, digest), shared)
 
     def _driving_file(self, plan: str) -> Path:
         file = plan_folder(self.state, plan) / DRIVING_MAP

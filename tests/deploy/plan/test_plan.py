@@ -35,9 +35,7 @@ def test_a_plan_is_complete_and_reads_back(tmp_path: Path) -> None:
 def test_a_plan_holds_for_a_time_and_for_versions(
     now: datetime, version: str, reason: str, tmp_path: Path
 ) -> None:
-    content = make_plan(
-        from_toml(config_text(tmp_path)), owner(), days=1, versions=("0.1.0", "0.2")
-    )
+    content = make_plan(from_toml(config_text(tmp_path)), owner(), days=1)
     read_plan(content, owner().certificate, version="0.1.7")
     with pytest.raises(DataError, match=reason):
         read_plan(content, owner().certificate, now=now, version=version)
