@@ -3,7 +3,6 @@
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -216,30 +215,21 @@ def latency(
     seconds: Annotated[
         float, typer.Option(help="Longest time of one measurement; slow models see fewer windows.")
     ] = 3.0,
-    methods: Annotated[bool, typer.Option(help="Also the models of all methods.")] = True,
 ) -> None:
     """Time one prediction in PyTorch and onnxruntime, one thread, batches of 1 and 32."""
-    from benchmarks.latency import BACKBONES, backbone_subjects, measure, method_subjects, spread
-    from fedwatt.report.style import name_of
+    from benchmarks.latency import BACKBONES, backbone_subjects, measure
 
-    timed = partial(measure, windows=windows, longest_s=seconds)
     with progress_bar("Backbones") as progress:
-        latencies = timed(backbone_subjects(backbone or BACKBONES), progress=progress)
-    console.print(latency_table(latencies, str.upper, "Backbones"))
-    if not methods:
-        return
-    with progress_bar("Methods") as progress:
-        latencies = timed(method_subjects(), progress=progress)
-    console.print(latency_table(latencies, name_of, "The MLP of every method"))
-    between, within = spread(latencies, "onnxruntime", 1)
-    console.print(
-        f"In onnxruntime at batch 1 the methods' medians differ by {between:.1%}, one model's in "
-        f"the course of the run by {within:.1%} (standard deviations).",
-        highlight=False,
-    )
+        latencies = measure(
+            backbone_subjects(backbone or BACKBONES),
+            windows=windows,
+            longest_s=seconds,
+            progress=progress,
+        )
+    console.print(latency_table(latencies))
 
 
-def latency_table(latencies: "Sequence[Latency]", name: Callable[[str], str], title: str) -> Table:
+def latency_table(latencies: "Sequence[Latency]") -> Table:
     """Return median (p95) of every model in µs per window, both engines side by side."""
     counts = sorted({latency.windows for latency in latencies})
     counted = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
@@ -248,14 +238,14 @@ def latency_table(latencies: "Sequence[Latency]", name: Callable[[str], str], ti
     pairs = [(batch, engine) for batch in batches for engine in engines]
     table = table_of(
         ("model", *(f"{engine} ×{batch}" for batch, engine in pairs), "windows/s"),
-        title=f"{title}: µs per window, median (p95), one thread, {platform.machine()}",
+        title=f"µs per window, median (p95), one thread, {platform.machine()}",
         caption=f"{counted} windows each, in turns; windows/s in onnxruntime at batch 32",
     )
     by_place = {(entry.model, entry.batch, entry.engine): entry for entry in latencies}
     for model in dict.fromkeys(entry.model for entry in latencies):
         row = [by_place[model, batch, engine] for batch, engine in pairs]
         cells = (f"{_digits(entry.median_us)} ({_digits(entry.p95_us)})" for entry in row)
-        table.add_row(name(model), *cells, f"{row[-1].throughput:,.0f}")
+        table.add_row(model.upper(), *cells, f"{row[-1].throughput:,.0f}")
     return table
 
 

@@ -1,15 +1,13 @@
 """`fedwatt adapt` on vehicles of VED that a run left out: results/adapt.json, docs/adapt.md.
 
-    python -m benchmarks.edge_adapt --learned FLEET --measured FLEET --runs RUNS
-    python -m benchmarks.edge_adapt --tables
+    python -m benchmarks.edge_adapt --fleet FLEET --runs RUNS
+    python -m benchmarks.edge_adapt          writes the table of what was measured
 
-The first trains where RUNS has no runs yet, measures and writes; the second writes the tables of
-what was measured. Fleets are made by `fedwatt data import ved PATH --powertrain ev,phev-electric`;
-that with measured elevation also by `--dem` with SRTM's posts, as for vehicles whose elevation a
-receiver or a terrain model tells. One run has all vehicles, whose personalised models are the
-members', and one is without each group of `LEFT_OUT`. Of each vehicle left out, 0, 1, 5 and 20
-trips are drawn `DRAWS` times from the trips that the member trains and validates with; all models
-predict the trips that test the member.
+The first trains where RUNS has no runs yet, measures and writes. FLEET is made by
+`fedwatt data import ved PATH --powertrain ev,phev-electric`. One run has all vehicles, whose
+personalised models are the members', and one is without each group of `LEFT_OUT`. Of each vehicle
+left out, 0, 1, 5 and 20 trips are drawn `DRAWS` times from the trips that the member trains and
+validates with; all models predict the trips that test the member.
 """
 
 import argparse
@@ -26,7 +24,6 @@ import numpy as np
 from benchmarks.marked import write_blocks
 from benchmarks.tables import table
 from fedwatt.edge.adapt import adapt
-from fedwatt.edge.calibration import PredictionIntervals
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export_run import export_run
 from fedwatt.edge.trips import predict_trip
@@ -64,34 +61,22 @@ def trained_run(fleet: Path, runs: Path, name: str, left_out: Sequence[str]) -> 
 
 
 def measured(model: Path, vehicle: str, trips: Sequence[Trip]) -> dict[str, float]:
-    """Return errors and coverage of a model file on trips."""
+    """Return the errors of a model file on trips."""
     opened = EnergyModel(model)
-    intervals = PredictionIntervals.of(opened.card)
-    window = opened.card.window
     errors = []
-    covered = []
     trip_errors = []
-    trips_covered = []
     for trip in trips:
         prediction = predict_trip(opened, trip, vehicle)
-        ends = window_ends(trip.seconds, length=window)
-        true_wh = window_sums(trip.channels["energy_wh"], ends, length=window)
-        speed = window_sums(prediction.trip.channels["speed_mps"], ends, length=window) / window
-        low, high = intervals.around(
-            prediction.windows_wh, speed, prediction.climb_known, prediction.cold
-        )
+        length = opened.card.window
+        ends = window_ends(trip.seconds, length=length)
+        true_wh = window_sums(trip.channels["energy_wh"], ends, length=length)
         errors.append(prediction.windows_wh - true_wh)
-        covered.append((low <= true_wh) & (true_wh <= high))
         if prediction.kilometres * 1000 >= LEAST_M:
             energy_wh = float(trip.channels["energy_wh"].sum())
             trip_errors.append(abs(prediction.total_wh / energy_wh - 1))
-            ends_wh = prediction.interval_wh or (np.nan, np.nan)
-            trips_covered.append(ends_wh[0] <= energy_wh <= ends_wh[1])
     return {
         "rmse_wh": float(np.sqrt((np.concatenate(errors) ** 2).mean())),
-        "windows_covered": float(np.concatenate(covered).mean()),
         "trip_error": float(np.median(trip_errors)),
-        "trips_covered": float(np.mean(trips_covered)),
     }
 
 
@@ -120,19 +105,12 @@ def vehicle_rows(
 
 def tables(record: Mapping[str, Any]) -> dict[str, str]:
     """Return the Markdown of each block of the page."""
-    columns = {"windows_covered": "windows covered", "trips_covered": "trips covered"}
-    blocks = {}
-    for elevation, part in record["elevation"].items():
-        rows = []
-        covered = [name for name in columns if name in part["mean"][MEMBER]]
-        for trips in (*map(str, record["trips"]), MEMBER):
-            mean = part["mean"][trips]
-            cells = [trips, f"{mean['rmse_wh']:.1f}", f"{mean['of_member']:.2f}"]
-            cells.append(f"{mean['trip_error']:.1%}")
-            rows.append("|".join([*cells, *(f"{mean[name]:.1%}" for name in covered)]))
-        head = ["trips", "window RMSE, Wh", "of a member's", "median trip error"]
-        blocks[elevation] = table("|".join([*head, *(columns[n] for n in covered)]), rows)
-    return blocks
+    rows = []
+    for trips in (*map(str, record["trips"]), MEMBER):
+        mean = record["mean"][trips]
+        cells = [trips, f"{mean['rmse_wh']:.1f}", f"{mean['of_member']:.2f}"]
+        rows.append("|".join([*cells, f"{mean['trip_error']:.1%}"]))
+    return {"learned": table("trips|window RMSE, Wh|of a member's|median trip error", rows)}
 
 
 def summary(vehicles: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]) -> dict[str, Any]:
@@ -165,14 +143,11 @@ def left_out(fleet: Path, runs: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    for name in ("learned", "measured", "runs"):
-        parser.add_argument(f"--{name}", type=Path)
-    parser.add_argument("--tables", action="store_true")
+    parser.add_argument("--fleet", type=Path, help="measure with this fleet")
+    parser.add_argument("--runs", type=Path, help="folder of the runs")
     options = parser.parse_args()
-    if not options.tables:
-        fleets = {"learned": options.learned, "measured": options.measured}
-        parts = {name: left_out(fleet, options.runs / name) for name, fleet in fleets.items()}
-        record = {"trips": TRIPS, "draws": DRAWS, "elevation": parts}
+    if options.fleet:
+        record = {"trips": TRIPS, "draws": DRAWS, **left_out(options.fleet, options.runs)}
         write_text(RESULTS, json.dumps(record, indent=1) + "\n")
     write_blocks(PAGE, tables(json.loads(RESULTS.read_text(encoding="utf-8"))))
 

@@ -50,7 +50,7 @@ def map_figure(field: ElevationMap, vehicles: int) -> Figure:
     axes.set(xlabel="km east", ylabel="km north")
     axes.grid(visible=False)
     axes.set_title(
-        f"Hills of Ann Arbor, learned by {vehicles} cars from their battery energy\n"
+        f"Elevation of Ann Arbor, learned by {vehicles} cars from their battery energy\n"
         f"(contours every {relief.step_m:g} m)"
     )
     low = float(np.nanmin(relief.height_m))

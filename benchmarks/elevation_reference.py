@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.marked import write_blocks
-from benchmarks.tables import Cells, by_seed, markdown, read, with_interval
+from benchmarks.tables import Cells, by_seed, read, table, with_interval
 from benchmarks.ved_trips import data_settings, vehicles_of
 from fedwatt.elevation.climb import climbing, rise_m, trip_rise_m
 from fedwatt.elevation.compare import compare_with_reference
@@ -256,12 +256,12 @@ MODELS = {
 def reference_table() -> str:
     """Return window errors by elevation source, over the splits."""
     cells: Cells = read(RECORD.name)
-    rows = [
-        [head, *(with_interval(errors(cells, model, kind)) for model in MODELS)]
+    rows = (
+        "|".join([head, *(with_interval(errors(cells, model, kind)) for model in MODELS)])
         for kind, head in CLIMBS.items()
-    ]
+    )
     heads = [f"{name}, Wh per minute" for name in MODELS.values()]
-    return markdown(["elevation source", *heads], rows)
+    return table("|".join(["elevation source", *heads]), rows)
 
 
 def errors(cells: Cells, model: str, kind: str) -> list[float]:

@@ -12,13 +12,12 @@ begins, and its energy so far under way. Shapes of features and a few constants 
 on five other splits of the same trips, with some looks at these.
 
 "routes"     each test trip before it begins, beside the vehicle's mean Wh/km; and the total after
-             10, 25, 50 and 75 % of the way with its bars, beside the ratio so far
+             10, 25, 50 and 75 % of the way
 "unseen_vehicles"  each vehicle in a fleet that has never seen it: before any trip, and after
-             20, with the hills that it learns on board from these; beside itself as an insider
+             20, with the hills that it learns on board from these
 
 A trip of which the fleet knows less than a fifth of the way is refused; such trips are counted.
-Fills the parts "routes" and "unseen_vehicles" and their keys of "summary" in
-results/journeys_ved.json.
+Fills the part "routes" and both keys of "summary" in results/journeys_ved.json.
 """
 
 import argparse
@@ -51,7 +50,7 @@ from fedwatt.errors import DataError
 from fedwatt.files import write_text
 from fedwatt.journeys.fleet_routes import Pass
 from fedwatt.journeys.route_exchange import learn_routes
-from fedwatt.journeys.route_intervals import crps, interval
+from fedwatt.journeys.route_intervals import interval
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.telemetry import Vehicle
 
@@ -87,25 +86,14 @@ def split_rows(
 
 
 def in_trip(model: RouteModel, passing: Pass) -> dict[str, dict[str, float]]:
-    """Errors of the total after a share of the way, and whether its bars cover it."""
+    """Return errors of the total after a share of the way."""
     total = passing.measured("energy")
-    names = ("corrected", "uncorrected", "ratio", "in_trip_50", "in_trip_90", "in_trip_width")
-    errors: dict[str, dict[str, float]] = {name: {} for name in names}
     predicted = model.forecast(passing.route, passing.temperature_c)
+    errors = {}
     for share in SHARES:
-        going = passing.driven(model.in_trip(predicted), share / 100)
-        spent = going.measured_wh
-        left = going.forecast_left_wh
-        key = str(share)
-        forecast = float(going.energy_wh[-1]) - left
-        errors["corrected"][key] = abs(going.total_wh / total - 1)
-        errors["uncorrected"][key] = abs((spent + left) / total - 1)
-        errors["ratio"][key] = abs((spent + left * spent / max(forecast, 20.0)) / total - 1)
-        for covered in (50, 90):
-            low, high = interval(going.total_levels_wh, covered / 100)
-            errors[f"in_trip_{covered}"][key] = float(low <= total <= high)
-        errors["in_trip_width"][key] = float(high - low) / 2 / going.total_wh
-    return errors
+        driven = passing.driven(model.in_trip(predicted), share / 100)
+        errors[str(share)] = abs(driven.total_wh / total - 1)
+    return {"corrected": errors}
 
 
 def evaluate(model: RouteModel, passing: Pass, per_km: float) -> dict[str, Any]:
@@ -113,22 +101,13 @@ def evaluate(model: RouteModel, passing: Pass, per_km: float) -> dict[str, Any]:
     predicted = model.forecast(passing.route, passing.temperature_c)
     energy = passing.measured("energy")
     seconds = passing.measured("duration")
-    levels = predicted.energy_levels_wh[-1]
-    low50, high50 = interval(levels, 0.5)
-    low90, high90 = interval(levels, 0.9)
-    d_low, d_high = interval(predicted.duration_levels_s, 0.9)
+    low, high = interval(predicted.energy_levels_wh[-1], 0.9)
     mean = per_km * passing.route.metres / 1000
     return {
-        "km": passing.route.metres / 1000,
         "error": abs(predicted.total_wh / energy - 1),
         "wh_per_km_error": abs(mean / energy - 1),
         "duration_error": abs(predicted.seconds[-1] / seconds - 1),
-        "covered_50": bool(low50 <= energy <= high50),
-        "covered_90": bool(low90 <= energy <= high90),
-        "duration_covered_90": bool(d_low <= seconds <= d_high),
-        "half_width": (high90 - low90) / 2 / predicted.total_wh,
-        "crps_wh": crps(levels, energy),
-        "wh_per_km_crps_wh": abs(mean - energy),
+        "covered_90": bool(low <= energy <= high),
     }
 
 
@@ -148,19 +127,10 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "trip_error_route_only_mean": error[1],
         "trip_error_route_only_p90": error[2],
         "trip_error_wh_per_km": three(of("wh_per_km_error")),
-        "duration_error_median": three(of("duration_error"))[0],
         "duration_error": three(of("duration_error")),
-        "coverage_90_routes": round(100 * float(np.mean(of("covered_90"))), 1),
-        "coverage_50_routes": round(100 * float(np.mean(of("covered_50"))), 1),
-        "coverage_90_duration": round(100 * float(np.mean(of("duration_covered_90"))), 1),
-        "crps_wh": round(float(np.mean(of("crps_wh"))), 1),
-        "crps_wh_per_km": round(float(np.mean(of("wh_per_km_crps_wh"))), 1),
-        "in_trip_route_only": _in_trip(rows, "corrected"),
-        "in_trip_uncorrected": _in_trip(rows, "uncorrected"),
-        "in_trip_ratio_so_far": _in_trip(rows, "ratio"),
-        "in_trip_half_width_90": _in_trip(rows, "in_trip_width"),
-        "in_trip_coverage_90": _in_trip_share(rows, "in_trip_90"),
-        "in_trip_coverage_50": _in_trip_share(rows, "in_trip_50"),
+        "in_trip_route_only": {
+            str(share): three([row["corrected"][str(share)] for row in rows])[0] for share in SHARES
+        },
     }
 
 
@@ -174,37 +144,6 @@ def by_vehicle(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
     mean = round(float(np.mean(list(cells.values()))), 1)
     return {"mean": mean, "least": min(cells.values()), "vehicles": cells}
-
-
-def _in_trip(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:
-    return {str(share): three([row[name][str(share)] for row in rows])[0] for share in SHARES}
-
-
-def _in_trip_share(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:
-    return {
-        str(share): round(100 * float(np.mean([row[name][str(share)] for row in rows])), 1)
-        for share in SHARES
-    }
-
-
-def by_length(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Coverage and half-width of 90 % bars by length of way."""
-    by_band = {}
-    for low, high in ((0, 4), (4, 8), (8, 1000)):
-        band_rows = [row for row in rows if low <= row["km"] < high]
-        by_band[f"{low} to {high} km"] = {
-            "trips": len(band_rows),
-            "covered_90": round(100 * float(np.mean([row["covered_90"] for row in band_rows])), 1),
-            "half_width": three([row["half_width"] for row in band_rows])[0],
-        }
-    return by_band
-
-
-def spread(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
-    """Mean over splits of a split's median, and its standard deviation."""
-    seeds = sorted({row["seed"] for row in rows})
-    medians = [np.median([row[name] for row in rows if row["seed"] == seed]) for seed in seeds]
-    return [round(float(np.mean(medians)), 4), round(float(np.std(medians, ddof=1)), 4)]
 
 
 @lru_cache(maxsize=1)
@@ -285,26 +224,9 @@ def main() -> None:
         results = list(pool.map(work, tasks))
     rows = [row for task_rows in results[: len(options.seeds)] for row in task_rows]
     new = [row for task_rows in results[len(options.seeds) :] for row in task_rows]
-    update("routes", about_routes(rows), summary(rows), options.record)
-    if not new:
-        return
-    content = about_unseen_vehicles(new, rows)
-    keys = {"unseen_vehicles": content["all"] | {"seeds": content["seeds"]}}
-    update("unseen_vehicles", content, keys, options.record)
-
-
-def about_routes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """By vehicle, by length of way, and how far splits differ."""
-    rows = forecast_only(rows)
-    return {
-        "seeds": sorted({row["seed"] for row in rows}),
-        "by_vehicle": {
-            name: three([row["error"] for row in rows if row["vehicle"] == name]) for name in NAMES
-        },
-        "by_length": by_length(rows),
-        "errors_percent": errors_by_trip(rows),
-        "intervals": {name: spread(rows, name) for name in ("error", "duration_error", "crps_wh")},
-    }
+    keys = summary(rows) | ({"unseen_vehicles": about_unseen_vehicles(new)} if new else {})
+    content = {"errors_percent": errors_by_trip(forecast_only(rows))}
+    update("routes", content, keys, options.record)
 
 
 def errors_by_trip(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:

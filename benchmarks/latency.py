@@ -26,11 +26,8 @@ from fedwatt import __version__
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.graph import Network, build
-from fedwatt.federation import Federation, Training
-from fedwatt.methods.catalogue import METHODS
 from fedwatt.models import Model, get_model
 from fedwatt.randomness import generator
-from fedwatt.synthetic import synthetic_fleet
 from fedwatt.threads import threads
 from fedwatt.windows.features import FEATURE_SETS
 
@@ -49,11 +46,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Latency:
-    """Microseconds a window, over the batches of one measurement.
-
-    `noise_us` is the standard deviation of the medians of its blocks: what the same model differs
-    from itself by in the course of the run.
-    """
+    """Microseconds a window, over the batches of one measurement."""
 
     model: str
     engine: str
@@ -61,7 +54,6 @@ class Latency:
     windows: int
     median_us: float
     p95_us: float
-    noise_us: float
 
     @property
     def throughput(self) -> float:
@@ -84,18 +76,6 @@ def backbone_subjects(backbones: Sequence[str] = BACKBONES) -> list[Subject]:
         model = get_model(name, window=WINDOW, features=len(FEATURES))
         made.append(subject(name, model, model.initial(generator(0, "latency", name)).float()))
     return made
-
-
-def method_subjects(methods: Sequence[str] = tuple(METHODS)) -> list[Subject]:
-    """Train an MLP by every method for a round on a few synthetic vehicles."""
-    fleet = synthetic_fleet(vehicles=3, trips=6)
-    model = get_model("mlp", window=WINDOW, features=len(FEATURES))
-    training = Training(rounds=1, steps=2, participation=1.0)
-    federation = Federation(fleet, model, training=training, seeds=(1,), device="cpu")
-    return [
-        subject(name, model, federation.train(name).state.weights[0][: model.layout.size])
-        for name in methods
-    ]
 
 
 def subject(label: str, model: Model, weights: Tensor) -> Subject:
@@ -162,8 +142,7 @@ def _latency(label: str, engine: str, batch: int, blocks: list[FloatArray]) -> L
     each_us = [block * 1e6 / batch for block in blocks]
     together = np.concatenate(each_us)
     median, p95 = (float(np.quantile(together, share)) for share in (0.5, 0.95))
-    noise = float(np.std([np.median(block) for block in each_us]))
-    return Latency(label, engine, batch, batch * len(together), median, p95, noise)
+    return Latency(label, engine, batch, batch * len(together), median, p95)
 
 
 def _times(
@@ -180,23 +159,6 @@ def _times(
         if now > end:
             break
     return np.array(seconds)
-
-
-def spread(latencies: Sequence[Latency], engine: str, batch: int) -> tuple[float, float]:
-    """Return the spread between models and of one model, as shares of the mean median.
-
-    The first is the standard deviation between the models' medians, the second the mean `noise_us`.
-
-    >>> pair = [Latency(name, "PyTorch", 1, 9, us, us, 3.0) for name, us in zip("ab", (9.0, 11.0))]
-    >>> spread(pair, "PyTorch", 1)
-    (0.1, 0.3)
-    """
-    chosen = [
-        latency for latency in latencies if latency.engine == engine and latency.batch == batch
-    ]
-    medians = np.array([latency.median_us for latency in chosen])
-    noise = float(np.mean([latency.noise_us for latency in chosen]))
-    return float(medians.std() / medians.mean()), noise / float(medians.mean())
 
 
 @contextmanager

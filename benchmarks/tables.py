@@ -38,12 +38,6 @@ def with_interval(values: Sequence[float], sign: str = "", digits: int = 1) -> s
     return f"{np.mean(values):{sign}.{digits}f} ± {half:.{digits}f}"
 
 
-def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
 def table(head: str, rows: Iterable[str]) -> str:
     """Return a Markdown table; cells are separated by bars, and all but the first are numbers."""
     lines = [head.replace("|", " | "), "---" + "|--:" * head.count("|")]

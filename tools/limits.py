@@ -50,11 +50,11 @@ OPENER: Final = re.compile(
 
 
 BESIDE: Final = {
-    "benchmarks": {"vague_names": 195, "openers": 2},
+    "benchmarks": {"files": 44, "tokens": 64_600, "vague_names": 0, "openers": 0, "packed": 2},
     "comparison": {"vague_names": 0, "openers": 0},
     "reproduction": {"vague_names": 0, "openers": 0},
 }
-"""Folders beside the library, and the upper limits of their language."""
+"""Folders beside the library, and the upper limits of their size and language."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,7 @@ def findings(library: Path, limits: Limits) -> Iterator[str]:
     """Yield what is over the limits in the Python files below `library`, in order of path."""
     first_seen: dict[str, str] = {}
     paths = sorted(library.rglob("*.py"))
-    totals = dict.fromkeys(("tokens", "vague_names", "openers", "packed", "skips"), 0)
-    totals["files"] = len(paths)
+    totals = dict.fromkeys(("tokens", "vague_names", "openers", "packed", "skips", "files"), 0)
     for path in paths:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text, str(path))
@@ -104,7 +103,7 @@ def findings(library: Path, limits: Limits) -> Iterator[str]:
 
 
 def findings_beside(root: Path) -> Iterator[str]:
-    """Yield what is over the limits of language in the folders beside the library."""
+    """Yield what is over the limits of size and language in the folders beside the library."""
     for folder, limits in BESIDE.items():
         totals = dict.fromkeys(limits, 0)
         for path in (root / folder).rglob("*.py"):
@@ -120,6 +119,7 @@ def findings_beside(root: Path) -> Iterator[str]:
 def counts(text: str, tree: ast.Module) -> dict[str, int]:
     """Return the counts of one file that add up to those of the library."""
     return {
+        "files": 1,
         "tokens": sum(1 for _ in _tokens(text, tree)),
         "vague_names": sum(name in VAGUE for name in bound_names(tree)),
         "openers": sum(bool(OPENER.match(summary)) for summary in _summaries(tree)),

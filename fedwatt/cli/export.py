@@ -78,7 +78,7 @@ def adapt(
     out: Annotated[Path, typer.Option("--out", help=OUT_HELP)],
     vehicle: Annotated[
         Path | None,
-        typer.Option("--vehicle", help="Use the vehicle in this folder. [default: no trips]"),
+        typer.Option("--vehicle", help="Use the vehicle in this folder of a fleet."),
     ] = None,
     method: Method = None,
     consumption: Consumption = None,

@@ -120,7 +120,7 @@ def evaluated_prefix(number: int) -> str:
     >>> evaluated_prefix(0)
     'map 0.'
     """
-    return f"field {number}."
+    return f"map {number}."
 
 
 def map_digest(elevation_map: ElevationMap) -> str:

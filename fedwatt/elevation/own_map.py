@@ -45,7 +45,6 @@ from fedwatt.elevation.survey import (
     CLEAR_GAIN,
     Residual,
     Survey,
-    known_climb_m,
     map_errors_wh,
     measured_is_better,
     rms,
@@ -56,7 +55,6 @@ from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray
 
 FURTHER_TURNS = 6
 CLEARLY_LESS = 0.97
-REPEATED = 0.5
 _LAST: WeakKeyDictionary[Survey, tuple[ElevationMap, int, ElevationMap]] = WeakKeyDictionary()
 """By survey: the shared map, the number of refreshes, and the vehicle's map made last."""
 
@@ -156,24 +154,11 @@ def own_maps(
     for name, survey in surveys.items():
         candidates = [shared, empty_map(shared.grid)]
         if settings.private:
-            private = own_map(survey, shared, settings)
-            if roads_repeat(survey, private):
-                candidates.insert(0, private)
+            candidates.insert(0, own_map(survey, shared, settings))
         best = best_map(candidates, survey)
         measured = measured_is_better(survey, best)
         maps[name] = replace(with_undriven_nodes(best), measured=measured)
     return maps
-
-
-def roads_repeat(training: Survey, private: ElevationMap) -> bool:
-    """Return whether a private map knows of validation trips half of what it knows of training.
-
-    A map whose roads never come again fits the noise of the trips that it was learned from, and no
-    validation trip can show it.
-    """
-    assert training.validation is not None
-    shares = [known_climb_m(part, private)[1].mean() for part in (training, training.validation)]
-    return bool(shares[1] >= REPEATED * shares[0])
 
 
 def best_map(candidates: Sequence[ElevationMap], training: Survey) -> ElevationMap:

@@ -13,7 +13,6 @@ errors (`vehicle_sizes`). A member with n own trips weighs both by n / (n + 5): 
 the quantiles of the *other* vehicles' divided errors, and the quantiles of unseen vehicles.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -182,15 +181,3 @@ def interval(at_levels: FloatArray, share: float) -> tuple[FloatArray, FloatArra
     ends = ((1 - share) / 2, (1 + share) / 2)
     low, high = (np.searchsorted(LEVELS, end - 1e-9) for end in ends)
     return at_levels[..., low], at_levels[..., high]
-
-
-def crps(at_levels: Sequence[float] | FloatArray, measured: float) -> float:
-    """Return the continuous ranked probability score of a prediction at 99 levels, in its unit.
-
-    Twice the mean pinball loss over levels (Gneiting and Raftery, JASA 102, 2007).
-
-    >>> crps(np.full(99, 5.0), 7.0)  # a point: the absolute error
-    2.0
-    """
-    off = measured - np.asarray(at_levels, dtype=np.float64)
-    return float(2 * np.maximum(LEVELS * off, (LEVELS - 1) * off).mean())

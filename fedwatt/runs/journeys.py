@@ -151,10 +151,12 @@ def write_unseen(
     if prior is None or any(c.scaler is None or c.scaler.mix is not None for c in clients):
         return
     mean = fleet_scaling(clients)
+    # A model with early exits holds the model itself first.
+    first = weights[: federation.model.layout.size].cpu()
     scores = []
     for client in (_without_trips(client, mean) for client in clients):
         mixture = None if ridge is None else unvalidated_mixture(client, ridge)
-        model = VehicleModel(federation.model, weights.cpu(), client, mixture)
+        model = VehicleModel(federation.model, first, client, mixture)
         predicted = mean.labels.forward(model.of_split("validation"))
         scores.append(validation_scores(client, predicted, prior))
     _add_intervals(run / UNSEEN_FILE, label, scores)

@@ -1,8 +1,7 @@
-"""The latency benchmark: both engines in turns on the same windows, one thread, all methods."""
+"""The latency benchmark: both engines in turns on the same windows, one thread."""
 
 import time
 
-import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -13,10 +12,8 @@ from benchmarks.latency import (
     Subject,
     backbone_subjects,
     measure,
-    method_subjects,
 )
 from fedwatt.cli import app
-from fedwatt.methods import METHODS
 
 
 def test_both_engines_at_both_batches():
@@ -67,27 +64,12 @@ def test_the_first_calls_are_not_in_the_numbers():
 
 def test_throughput_is_windows_a_second():
     # 1.6 ms a window, the paper's figure, is 625 windows a second.
-    assert Latency("mlp", "PyTorch", 32, 10_000, 1600.0, 2000.0, 9.0).throughput == pytest.approx(
-        625
-    )
+    assert Latency("mlp", "PyTorch", 32, 10_000, 1600.0, 2000.0).throughput == pytest.approx(625)
 
 
-def test_all_methods_give_the_same_graph_with_other_numbers():
-    subjects = method_subjects()
-    window = np.random.default_rng(0).standard_normal((1, 60, 8), dtype=np.float32)
-    energies = [own.engines["onnxruntime"](window)[0] for own in subjects]
-    assert len(subjects) == len(METHODS)
-    assert energies == pytest.approx(
-        [float(own.engines["PyTorch"](window)[0]) for own in subjects], abs=1e-6
-    )
-    # Weights that were trained differ (FO and FO-RI at least take other steps than FedAvg).
-    assert len({round(float(energy), 7) for energy in energies}) > 5
-
-
-def test_the_command_shows_progress_and_both_tables():
+def test_the_command_shows_progress_and_a_table():
     done = CliRunner().invoke(
         app, ["bench", "latency", "--backbone", "mlp", "--windows", "64", "--seconds", "0.1"]
     )
     assert done.exit_code == 0 and "Backbones: 100 %" in done.output
-    assert "onnxruntime" in done.output and "FO-RI-FedAvg" in done.output
-    assert "the methods' medians differ by" in done.output
+    assert "onnxruntime" in done.output and "MLP" in done.output

@@ -21,6 +21,7 @@ PAGES = (
     "traffic",
     "method_costs",
     "journeys_routes",
+    "journeys_tables",
     "edge_adapt",
     "elevation_reference",
     "local_baselines",

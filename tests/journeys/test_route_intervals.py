@@ -5,7 +5,6 @@ from fedwatt.journeys.route_intervals import (
     BINS,
     LEVELS,
     Bars,
-    crps,
     error_counts,
     interval,
     length_class,
@@ -82,12 +81,6 @@ def test_unknown_ground_never_narrows_the_bars():
     other = Bars(wide, narrow, narrow, b)
     np.testing.assert_allclose(other.errors(way, energy, 1.0), other.errors(way, energy, 0.0))
     assert other.wider == pytest.approx(4)
-
-
-def test_the_score_rewards_a_sharp_and_right_prediction():
-    sharp = 100 + 10 * (LEVELS - 0.5)
-    vague = 100 + 100 * (LEVELS - 0.5)
-    assert crps(sharp, 100) < crps(vague, 100) < crps(sharp, 200)
 
 
 def test_a_vehicle_widens_the_others_intervals_by_its_own_errors():

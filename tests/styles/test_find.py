@@ -132,7 +132,7 @@ def test_the_example_reads_a_run_and_writes_its_clusters(
         "fleet": {"data": str(tmp_path / "fleet")},
         "data": {"window": 20, "stride": 10, "features": "speed, acceleration"},
         "training": {"rounds": 1},
-        "references": {"enabled": False},
+        "baselines": {"enabled": False},
         "seeds": [1],
         "method": [{"name": "fedavg"}],
     }
