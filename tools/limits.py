@@ -67,7 +67,7 @@ class Limits:
     function: int = 60
     file: int = 500
     files: int = 302
-    tokens: int = 384_700
+    tokens: int = 382_900
     vague_names: int = 11
     openers: int = 0
     packed: int = 1
