@@ -38,11 +38,9 @@ def main(grid: Grid, context: Context) -> None:
             {
                 "seconds": time.monotonic() - began,
                 "replies": {
-                    names[nodes[n]]: [
-                        len(r.body or b""),
-                        (r.body or b"")[:40].decode("latin1"),
-                        r.trouble,
-                    ]
+                    names[nodes[n]]: (
+                        [0, "", r] if isinstance(r, str) else [len(r), r[:40].decode("latin1"), ""]
+                    )
                     for n, r in replies.items()
                 },
             }
