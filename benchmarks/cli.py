@@ -13,13 +13,14 @@ from fedwatt.cli.console import console
 
 if TYPE_CHECKING:
     from benchmarks.latency import Latency
-    from benchmarks.traffic import Traffic
 
 PAPER_METHODS = ["fedavg", "scaffold", "fedadam", "fo-ri-fedavg"]
 Repeats = Annotated[int, typer.Option(help="Repetitions in turns; medians are shown.", min=1)]
 Methods = Annotated[list[str] | None, typer.Option(help="Method; repeat for several.")]
 
-app = typer.Typer(help="Measure speed, traffic and latency on this machine.", no_args_is_help=True)
+app = typer.Typer(
+    help="Measure speed, latency and large fleets on this machine.", no_args_is_help=True
+)
 
 
 def add_to(fedwatt: typer.Typer) -> None:
@@ -96,78 +97,6 @@ def probe(
         for part, seconds in parts["parts_s"].items():
             table.add_row(part, f"{seconds:.3f}")
         console.print(table)
-
-
-@app.command()
-def traffic(
-    vehicles: Annotated[int, typer.Option(help="Vehicles of the fleet.", min=1)] = 1_000_000,
-    participation: Annotated[
-        float, typer.Option(help="Share of available vehicles called in a round.")
-    ] = 0.01,
-    rounds: Annotated[int, typer.Option(help="Rounds.", min=1)] = 300,
-    method: Methods = None,
-    available: Annotated[
-        float, typer.Option(help="Share of vehicles that can be reached.", min=0.001, max=1)
-    ] = 0.2,
-    leave: Annotated[
-        float, typer.Option(help="Probability that a vehicle is gone by the next round.")
-    ] = 0.02,
-    loss: Annotated[float, typer.Option(help="Share of uploads that get lost.")] = 0.05,
-    enough: Annotated[float, typer.Option(help="Share of uploads that ends a round.")] = 0.9,
-    deadline: Annotated[float, typer.Option(help="Longest round, seconds.")] = 60.0,
-    steps: Annotated[int, typer.Option(help="Local steps of a median vehicle.")] = 200,
-    steps_per_s: Annotated[float, typer.Option(help="Median speed of vehicles' computers.")] = 100,
-    down: Annotated[float, typer.Option(help="Median link to a vehicle, Mbit/s.")] = 20.0,
-    up: Annotated[float, typer.Option(help="Median link from a vehicle, Mbit/s.")] = 5.0,
-) -> None:
-    """Simulate participants, churn, bytes and time of a very large fleet; nothing trains.
-
-    Links, computers and availability are assumptions; give your own. The server's time per upload
-    is measured on this machine first.
-    """
-    from benchmarks.traffic import LargeFleet, churn, method_loads, simulate_methods
-
-    fleet = LargeFleet(
-        vehicles=vehicles,
-        participation=participation,
-        steps=steps,
-        steps_per_s=steps_per_s,
-        down_mbps=down,
-        up_mbps=up,
-        enough=enough,
-        deadline_s=deadline,
-    )
-    terms = churn(available, leave, loss)
-    with progress_bar("Rounds") as progress:
-        loads = method_loads(method or PAPER_METHODS)
-        results = simulate_methods(fleet, loads, terms, rounds=rounds, progress=progress)
-    console.print(traffic_table(results, vehicles, rounds))
-
-
-def traffic_table(results: "Mapping[str, Traffic]", vehicles: int, rounds: int) -> Table:
-    """Return the cost of a round with each method, means over the rounds."""
-    from fedwatt.report.style import name_of
-
-    first = next(iter(results.values())).summary()
-    table = table_of(
-        ("method", "round", "down", "up", "Gbit/s", "server cores", "MB per vehicle"),
-        title=f"{vehicles:,} vehicles, {first['asked']:,.0f} called per round, {rounds} rounds",
-        caption=f"{first['reached']:.1%} of the vehicles were called at least once; of the calls "
-        f"{first['lost'] / first['asked']:.1%} got lost and {first['late'] / first['asked']:.1%} "
-        "were late. Gbit/s and cores of the server are means over the rounds.",
-    )
-    for name, result in results.items():
-        figures = result.summary()
-        table.add_row(
-            name_of(name),
-            f"{figures['round_s']:.1f} s",
-            f"{figures['down_gb_per_round']:.2f} GB",
-            f"{figures['up_gb_per_round']:.2f} GB",
-            f"{figures['gigabit_per_s']:.2f}",
-            f"{figures['server_cores']:.3f}",
-            f"{figures['megabytes_per_vehicle']:.2f}",
-        )
-    return table
 
 
 @app.command()

@@ -1,7 +1,8 @@
-"""Blocks of docs/journeys.md on windows and trips, from results/journeys_ved.json."""
+"""Summary, CSV tables and docs blocks of the journeys benchmark, from results/journeys_ved.json."""
 
+import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,18 @@ import numpy as np
 
 from benchmarks.marked import write_blocks
 from benchmarks.tables import overall, with_interval
+from fedwatt.files import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "results" / "journeys_ved.json"
 PAGE = ROOT / "docs" / "journeys.md"
-HEADLINE = "share 3, climate"
+HEADLINE = "share 3, {}"
+FIRST = ("0", "1", "2", "3", "4")
+"""Splits of the headline; the others are beside them for paired differences."""
 LEAST_COVERED = 83
 """Percent, that intervals shall cover of every vehicle."""
 ROWS = ("network", "mixed-effects ridge", "mean of members", "with earlier trips", "in trip")
+BANDS = ("below 5 °C", "5 to 15 °C", "above 15 °C")
 KINDS = {"windows": "windows", "in_trip": "windows, in trip", "trips": "trips, speed known"}
 
 
@@ -32,6 +37,32 @@ def trip_errors(splits: Mapping[str, Any], row: str) -> dict[str, np.ndarray]:
         cells = split["trips_percent"][row].values()
         errors[seed] = np.abs([error for trips in cells for error in trips.values()])
     return errors
+
+
+def statistics(splits: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the key numbers of one set-up over its splits."""
+    first = {seed: splits[seed] for seed in FIRST if seed in splits}
+    windows = window_rmse(splits, "with earlier trips")
+    moving = window_rmse(splits, "in trip")
+    trips = np.concatenate(list(trip_errors(first, "balanced").values()))
+    worst = {
+        "windows": max(windows.values()) / float(np.mean(list(windows.values()))),
+        "in_trip": max(moving.values()) / float(np.mean(list(moving.values()))),
+    }
+    return {
+        "window_rmse_wh": round(float(np.mean([windows[seed] for seed in first])), 2),
+        "window_rmse_in_trip_wh": round(float(np.mean([moving[seed] for seed in first])), 2),
+        "window_rmse_wh_by_split": {seed: round(value, 2) for seed, value in windows.items()},
+        "window_rmse_in_trip_wh_by_split": {seed: round(v, 2) for seed, v in moving.items()},
+        "worst_split_over_mean": {name: round(value, 3) for name, value in worst.items()},
+        "trip_error_percent": _three(trips),
+        "trip_error_median_by_split": {
+            seed: round(float(np.median(errors)), 2)
+            for seed, errors in trip_errors(splits, "balanced").items()
+        },
+        "coverage": coverage(splits),
+        "cold_over_warm": cold_over_warm(splits),
+    }
 
 
 def _three(values: np.ndarray) -> list[float]:
@@ -56,6 +87,34 @@ def coverage(splits: Mapping[str, Any]) -> dict[str, Any]:
             "by_vehicle": {vehicle: round(value, 1) for vehicle, value in means.items()},
         }
     return result
+
+
+def cold_over_warm(splits: Mapping[str, Any]) -> dict[str, float]:
+    """Return the median over vehicles of RMSE below 5 °C over that above 15 °C, by row."""
+    by_row = {}
+    for row in ("with earlier trips, after ten minutes", "in trip, after ten minutes"):
+        ratios = []
+        for vehicle in next(iter(splits.values()))["rmse_wh"][row]["all"]:
+            cold, warm = (
+                [
+                    split["rmse_wh"][row][band][vehicle]
+                    for split in splits.values()
+                    if vehicle in split["rmse_wh"][row][band]
+                ]
+                for band in ("below 5 °C", "above 15 °C")
+            )
+            if cold and warm:
+                square = np.mean(np.square(cold)) / np.mean(np.square(warm))
+                ratios.append(float(np.sqrt(square)))
+        by_row[row] = round(float(np.median(ratios)), 3)
+    return by_row
+
+
+def paired(splits: Mapping[str, Any], better: str, than: str) -> str:
+    """Return the mean difference of a row to another over splits, with its 95 % interval."""
+    first = window_rmse(splits, better)
+    second = window_rmse(splits, than)
+    return with_interval([first[seed] - second[seed] for seed in first], sign="+", digits=2)
 
 
 def windows_block(windows: Mapping[str, Any]) -> str:
@@ -91,7 +150,7 @@ def trips_block(windows: Mapping[str, Any]) -> str:
             [float(np.quantile(split_errors, 0.9)) for split_errors in by_split],
         )
         lines.append(f"| {text} | {' | '.join(with_interval(cell) for cell in cells)} |")
-    by_split = trip_errors(windows[HEADLINE], "mean Wh/km").values()
+    by_split = trip_errors(windows["share 3, climate"], "mean Wh/km").values()
     every = np.concatenate(list(by_split))
     lines.append(f"| mean Wh/km of the vehicle | {' | '.join(f'{v:.1f}' for v in _three(every))} |")
     return "\n".join(lines)
@@ -99,9 +158,8 @@ def trips_block(windows: Mapping[str, Any]) -> str:
 
 def intervals_block(record: Mapping[str, Any]) -> str:
     """Return the table of coverage: calibrated on other vehicles, and left out of everything."""
-    members = record["windows"][HEADLINE]
-    covered = coverage(members)
-    left_out = left_out_summary(record["left_out"], members)
+    covered = record["summary"]["windows"]["share 3, climate"]["coverage"]
+    left_out = left_out_summary(record["left_out"])
     lines = [
         "| 90 % intervals cover, % | members: mean | least vehicle | left out of everything: mean "
         "| least vehicle |",
@@ -133,7 +191,7 @@ def intervals_block(record: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def left_out_summary(record: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str, Any]:
+def left_out_summary(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return coverage and RMSE of vehicles left out of everything, beside themselves as members.
 
     A vehicle's coverage over splits is [percent, standard error, test trips].
@@ -164,13 +222,40 @@ def left_out_summary(record: Mapping[str, Any], members: Mapping[str, Any]) -> d
             overall({s + name: cell["rmse_wh"][row]["all"][name] for s, name, cell in cells}), 2
         ),
         "window_rmse_wh_as_member": round(
-            overall({s + name: members[s]["rmse_wh"][row]["all"][name] for s, name, _ in cells}), 2
+            overall({s + name: cell["as_member"]["rmse_wh"] for s, name, cell in cells}), 2
         ),
     }
 
 
+def add_members(record: dict[str, Any]) -> None:
+    """Put beside each vehicle that was left out what it has as a member on the same trips."""
+    members = record["windows"][HEADLINE.format("climate")]
+    for seed, split in record["left_out"].items():
+        for name, cell in split.items():
+            same = members[seed]
+            cell["as_member"] = {
+                "rmse_wh": same["rmse_wh"]["with earlier trips"]["all"][name],
+                "covered_percent": {kind: same["covered_percent"][kind][name] for kind in KINDS},
+            }
+
+
+def temperature_rows(windows: Mapping[str, Any]) -> list[Sequence[Any]]:
+    """Return RMSE by set-up, row, vehicle and temperature band, over splits."""
+    rows: list[Sequence[Any]] = [("set_up", "row", "vehicle", "temperature", "rmse_wh", "splits")]
+    for name, splits in windows.items():
+        for row, bands in next(iter(splits.values()))["rmse_wh"].items():
+            for band in bands:
+                for vehicle in bands["all"]:
+                    cells = [split["rmse_wh"][row][band].get(vehicle) for split in splits.values()]
+                    recorded = [cell for cell in cells if cell is not None]
+                    if recorded:
+                        rmse = round(float(np.sqrt(np.mean(np.square(recorded)))), 2)
+                        rows.append((name, row, vehicle, band, rmse, len(recorded)))
+    return rows
+
+
 def blocks() -> dict[str, str]:
-    """Return every block of the page by its name."""
+    """Return the blocks of docs/journeys.md from the record."""
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     return {
         "windows": windows_block(record["windows"]),
@@ -179,6 +264,23 @@ def blocks() -> dict[str, str]:
     }
 
 
-def write_tables() -> None:
-    """Write the blocks of docs/journeys.md."""
+def write_tables(record_file: Path) -> None:
+    """Write summary, results/journeys_temperature.csv and the blocks of docs/journeys.md."""
+    record = json.loads(record_file.read_text(encoding="utf-8"))
+    windows = record["windows"]
+    complete = {name: splits for name, splits in windows.items() if len(splits) > 1}
+    summary = {name: statistics(splits) for name, splits in complete.items()}
+    for name, splits in complete.items():
+        summary[name]["paired_windows_wh"] = {
+            "mean of members less network": paired(splits, "mean of members", "network"),
+            "mean of members less ridge": paired(splits, "mean of members", "mixed-effects ridge"),
+            "earlier trips less mean": paired(splits, "with earlier trips", "mean of members"),
+            "in trip less earlier trips": paired(splits, "in trip", "with earlier trips"),
+        }
+    add_members(record)
+    left_out = left_out_summary(record["left_out"])
+    record["summary"] = {**record.get("summary", {}), "windows": summary, "left_out": left_out}
+    write_text(record_file, json.dumps(record, indent=1, sort_keys=True) + "\n")
+    with (ROOT / "results" / "journeys_temperature.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(temperature_rows(complete))
     write_blocks(PAGE, blocks())

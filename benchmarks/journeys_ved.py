@@ -1,15 +1,15 @@
-"""Windows and recorded trips of VED: errors by split and vehicle, and intervals.
+"""Windows and recorded trips of VED: errors by split, vehicle and temperature, and intervals.
 
     python -m benchmarks.journeys_networks --fleet FLEET --out NETWORKS --left-out 0,1,2
     python -m benchmarks.journeys_ved --fleet FLEET --networks NETWORKS --left-out 0,1,2
-    python -m benchmarks.journeys_ved                       writes docs/journeys.md from the record
+    python -m benchmarks.journeys_ved                       writes docs and tables from the record
 
 The 12 vehicles of VED with 20 or more usable all-electric trips (two of VED's three purely electric
 cars are among them), eight splits of trips; 6 and 7 took no part in any choice. Every vehicle takes
 the mean of its federated network and its ridge, remembers what its earlier trips took beyond their
 predictions, corrects in the trip and by its trip balance, and has intervals calibrated on the other
 vehicles. Fills the parts "windows" and "left_out" (each vehicle outside map, network, ridge and
-calibration) in results/journeys_ved.json; only aggregates are stored,
+calibration) and their keys of "summary" in results/journeys_ved.json; only aggregates are stored,
 and relative errors of whole test trips under the trip's name.
 """
 
@@ -51,7 +51,7 @@ from fedwatt.journeys.intervals import (
     validation_scores,
 )
 from fedwatt.journeys.memory import PastTrip, remembered_offset
-from fedwatt.journeys.mixture import Mixture, chosen_mixture
+from fedwatt.journeys.mixture import WEIGHTS, Mixture, chosen_mixture
 from fedwatt.journeys.ridge import (
     fleet_ridge,
     mixed_ridge,
@@ -69,47 +69,63 @@ from fedwatt.windows.features import feature_columns, trip_features
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "journeys_ved.json"
 LEAST_M = 2000.0
+BANDS = ((-99, 5, "below 5 °C"), (5, 15, "5 to 15 °C"), (15, 99, "above 15 °C"))
+LATER_S = 600
+"""Seconds after the start from which the in-trip error by temperature is taken."""
 
 
 @dataclass
 class Rows:
-    """Sums of squared errors and counts, by row and vehicle."""
+    """Sums of squared errors and counts, by row, vehicle and temperature band."""
 
-    squares: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    squares: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
     trips: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
-    covered: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    covered: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
 
-    def add(self, row: str, vehicle: str, error_wh: FloatArray) -> None:
+    def add(self, row: str, vehicle: str, ambient_c: float, error_wh: FloatArray) -> None:
         """Count errors of windows [n]."""
-        cell = self.squares.setdefault(row, {}).setdefault(vehicle, [0, 0])
-        cell[0] += float(error_wh @ error_wh)
-        cell[1] += len(error_wh)
+        band = next(name for low, high, name in BANDS if low <= ambient_c < high)
+        for key in ("all", band):
+            cell = self.squares.setdefault(row, {}).setdefault(vehicle, {}).setdefault(key, [0, 0])
+            cell[0] += float(error_wh @ error_wh)
+            cell[1] += len(error_wh)
 
-    def rmse(self, row: str) -> dict[str, float]:
+    def rmse(self, row: str, band: str = "all") -> dict[str, float]:
         """Return the RMSE by vehicle, Wh."""
+        cells = self.squares.get(row, {})
         return {
-            vehicle: round(float(np.sqrt(squares / count)), 3)
-            for vehicle, (squares, count) in self.squares[row].items()
+            vehicle: round(float(np.sqrt(vehicle_errors[band][0] / vehicle_errors[band][1])), 3)
+            for vehicle, vehicle_errors in cells.items()
+            if vehicle_errors.get(band, [0, 0])[1]
         }
 
-    def cover(self, kind: str, vehicle: str, share: float) -> None:
+    def cover(self, calibration: str, kind: str, vehicle: str, share: float) -> None:
         """Count the share of a trip's errors that an interval covers."""
-        self.covered.setdefault(kind, {}).setdefault(vehicle, []).append(share)
+        cells = self.covered.setdefault(calibration, {}).setdefault(kind, {})
+        cells.setdefault(vehicle, []).append(share)
 
     def record(self) -> dict[str, Any]:
         """Return the aggregates that are stored."""
-        return {
-            "rmse_wh": {row: {"all": self.rmse(row)} for row in self.squares},
-            "trips_percent": self.trips,
-            "covered_percent": {
+        bands = ["all", *(name for _, _, name in BANDS)]
+        covered = {
+            calibration: {
                 kind: {name: round(100 * float(np.mean(hits)), 2) for name, hits in cells.items()}
-                for kind, cells in self.covered.items()
-            },
+                for kind, cells in kinds.items()
+            }
+            for calibration, kinds in self.covered.items()
+        }
+        return {
+            "rmse_wh": {r: {band: self.rmse(r, band) for band in bands} for r in self.squares},
+            "trips_percent": self.trips,
+            "covered_percent": covered["own trips"],
             "coverage_error_percent": {
                 kind: {name: _standard_error(shares) for name, shares in cells.items()}
-                for kind, cells in self.covered.items()
+                for kind, cells in self.covered["own trips"].items()
             },
-            "test_trips": {name: len(hits) for name, hits in self.covered["trips"].items()},
+            "test_trips": {
+                name: len(hits) for name, hits in self.covered["own trips"]["trips"].items()
+            },
+            "covered_percent_without_own_trips": covered["no own trips"],
         }
 
 
@@ -181,7 +197,7 @@ class VehicleModel:
     mixture  its window model
     prior    of its trips, in Wh
     past     all its trips: a test trip uses those that ended before it began
-    factors  by kind, half the width of an interval in deviations
+    factors  by name of a calibration and kind, half the width of an interval in deviations
     """
 
     client: Client
@@ -190,13 +206,13 @@ class VehicleModel:
     ridge: FloatArray
     prior: TripPrior
     past: Sequence[PastTrip]
-    factors: Mapping[str, float]
+    factors: Mapping[str, Mapping[str, float]]
 
 
 def vehicle_models(
     fleet: Fleet, vehicles: Sequence[Vehicle], weights: torch.Tensor, seed: int
-) -> dict[str, VehicleModel]:
-    """Return the model of every vehicle, held-out ones included."""
+) -> tuple[dict[str, VehicleModel], dict[str, Any]]:
+    """Return the model of every vehicle, held-out ones included, and facts about the fleet."""
     shared = fleet_ridge(fleet.clients)
     mixtures = []
     scaled = []
@@ -228,9 +244,22 @@ def vehicle_models(
             mixed_ridge(client, shared),
             in_wh(replace(prior, factor=1.0), client.label_scale_wh),
             past_trips(client, vehicle, scaled[place], seed),
-            {kind: other_vehicles.factor(kind, scores[place][kind]) for kind in KINDS},
+            {
+                "own trips": {
+                    kind: other_vehicles.factor(kind, scores[place][kind]) for kind in KINDS
+                },
+                "no own trips": {kind: other_vehicles.factor(kind) for kind in KINDS},
+            },
         )
-    return models
+    return models, {
+        "balanced": sum(mixture.balance is not None for mixture in mixtures),
+        "left_out_members": sum(float(m.network) != float(WEIGHTS[0]) for m in mixtures),
+        "calibrated_on": {
+            "vehicles": calibrated.vehicles - (len(members) == len(vehicles)),
+            "trips": calibrated.trips,
+        },
+        "noise_factor": round(prior.noise_wh / 0.09, 3),
+    }
 
 
 def past_trips(
@@ -254,15 +283,15 @@ def past_trips(
 
 
 def split_record(folder: Path, networks: Path, seed: int, share: int, inputs: str) -> Any:
-    """Return everything of one split: errors by row and vehicle, trips, and intervals."""
+    """Return everything of one split: errors by row, vehicle and band, trips, and intervals."""
     vehicles = elevated(folder, seed, share)
     file = network_file(networks, seed, share, inputs)
     weights = torch.from_numpy(network_weights(vehicles, file, seed, inputs))
-    models = vehicle_models(fleet_of(vehicles, seed, inputs), vehicles, weights, seed)
+    models, facts = vehicle_models(fleet_of(vehicles, seed, inputs), vehicles, weights, seed)
     rows = Rows()
     for vehicle in vehicles:
         _test_trips(rows, vehicle, models[vehicle.name], seed)
-    return rows.record()
+    return rows.record() | facts
 
 
 def left_out_record(folder: Path, networks: Path, seed: int, name: str) -> Any:
@@ -272,11 +301,11 @@ def left_out_record(folder: Path, networks: Path, seed: int, name: str) -> Any:
     file = network_file(networks, seed, share, inputs, name)
     weights = torch.from_numpy(network_weights(vehicles, file, seed, inputs, name))
     fleet = fleet_of(vehicles, seed, inputs, name)
-    models = vehicle_models(fleet, vehicles, weights, seed)
+    models, facts = vehicle_models(fleet, vehicles, weights, seed)
     rows = Rows()
     vehicle = next(vehicle for vehicle in vehicles if vehicle.name == name)
     _test_trips(rows, vehicle, models[name], seed)
-    return rows.record()
+    return rows.record() | {"calibrated_on": facts["calibrated_on"]}
 
 
 def _test_trips(rows: Rows, vehicle: Vehicle, model: VehicleModel, seed: int) -> None:
@@ -306,7 +335,7 @@ def _test_trip(rows: Rows, name: str, trip: Trip, model: VehicleModel, wh_per_m:
     energies = {row: client.energy_wh(values) for row, values in scaled.items()}
     measured_wh = windows.measured_wh
     for row, values in energies.items():
-        rows.add(row, name, (values[windows.inside] - measured_wh)[::5])
+        rows.add(row, name, windows.ambient_c, (values[windows.inside] - measured_wh)[::5])
     windows_wh = energies["with earlier trips"]
     inside_wh = windows_wh[windows.inside]
     prior = model.prior
@@ -315,18 +344,23 @@ def _test_trip(rows: Rows, name: str, trip: Trip, model: VehicleModel, wh_per_m:
         prior, inside_wh, measured_wh, 60, cold=cold, speed_mps=speed_mps
     )
     error = corrected - measured_wh
-    rows.add("in trip", name, error)
+    rows.add("in trip", name, windows.ambient_c, error)
+    rows.add("in trip, after ten minutes", name, windows.ambient_c, error[LATER_S:])
+    later = (inside_wh - measured_wh)[LATER_S:]
+    rows.add("with earlier trips, after ten minutes", name, windows.ambient_c, later)
     total_wh = float(trip.channels["energy_wh"].sum())
+    totals = {
+        "mean of members": windows.total_wh(energies["mean of members"]),
+        "with earlier trips": windows.total_wh(windows_wh),
+        "mean Wh/km": wh_per_m * trip.metres,
+    }
     shift_wh = 0.0
     if model.mixture.balance is not None:
         means = windows.series[60:-60].mean(axis=0, dtype=np.float64)
         shift = float(model.mixture.balance.shift(means[None])[0]) * client.label_scale_wh
         shift_wh = shift * trip.seconds / 60
-    totals = {
-        "balanced": windows.total_wh(windows_wh) + shift_wh,
-        "balanced, without earlier trips": windows.total_wh(energies["mean of members"]) + shift_wh,
-        "mean Wh/km": wh_per_m * trip.metres,
-    }
+    totals["balanced"] = totals["with earlier trips"] + shift_wh
+    totals["balanced, without earlier trips"] = totals["mean of members"] + shift_wh
     window_deviation = prior.window_deviation_wh(inside_wh, speed_mps, cold)
     trip_deviation = prior.trip_deviation_wh(
         totals["balanced"], trip.seconds / 60, trip.metres / trip.seconds, cold, 60
@@ -336,8 +370,9 @@ def _test_trip(rows: Rows, name: str, trip: Trip, model: VehicleModel, wh_per_m:
         "in_trip": np.abs(error) / deviation,
         "trips": np.atleast_1d(np.abs(totals["balanced"] - total_wh) / trip_deviation),
     }
-    for kind, score in scores.items():
-        rows.cover(kind, name, float(np.mean(score <= model.factors[kind])))
+    for calibration, factors in model.factors.items():
+        for kind, score in scores.items():
+            rows.cover(calibration, kind, name, float(np.mean(score <= factors[kind])))
     if trip.metres >= LEAST_M:
         for row, predicted_wh in totals.items():
             percent = round(100 * (predicted_wh / total_wh - 1), 2)
@@ -402,7 +437,7 @@ def main() -> None:
                 print(running[finished][2:], "done", flush=True)
                 write_text(chosen.record, json.dumps(record, indent=1, sort_keys=True) + "\n")
     if chosen.record == RECORD:
-        write_tables()
+        write_tables(RECORD)
 
 
 if __name__ == "__main__":

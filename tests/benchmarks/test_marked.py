@@ -18,11 +18,11 @@ def blocks(script: ModuleType) -> dict[str, str]:
 PAGES = (
     "edge_ved",
     "engine",
-    "traffic",
     "method_costs",
     "journeys_routes",
     "journeys_tables",
     "edge_adapt",
+    "edge_serve",
     "elevation_reference",
     "local_baselines",
 )
