@@ -1,6 +1,6 @@
 """A vehicle's own map: the shared map, its private nodes, and nodes that nobody has driven.
 
-The vehicle chooses among these by its validation trips; nothing of its own map is uploaded.
+The vehicle chooses among these by its validation trips; its private map is never uploaded.
 
 **Private nodes** are those that too few vehicles drive to be published. The vehicle solves for
 them from its own training trips. Published nodes keep their elevations, except that each shared

@@ -22,7 +22,7 @@ masks, t the survivors without whom there is no sum. R ≥ t survivors then have
 
     Σ_k Δ̃_k + noise of variance (R/t)·(z·c)²  ≥  (z·c)²
 
-whoever drops out. The server sees that sum and nothing else, and adds no noise of its own.
+whoever drops out. The server sees that sum and nothing else, and adds no noise.
 
 - *Rounding*: Δ̃_k is first shortened by √D·γ/2, so that it is still no longer than c on the grid.
 - *Sums* of R discrete Gaussians differ from one discrete Gaussian by a factor of at most

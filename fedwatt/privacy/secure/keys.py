@@ -8,7 +8,7 @@ vectors modulo 2^bits; a key is used for one mask only, so the nonce is 0.
 
 Vehicles sign by ECDSA on P-256 with SHA-384. A voucher ties a name to a public key; in a deployment
 it is the vehicle's certificate (`deploy.plan.certificates`). Vehicles check vouchers and signatures
-themselves, so the server cannot put keys of its own into a sum.
+themselves, so the server cannot insert its keys into a sum.
 """
 
 from collections.abc import Callable
