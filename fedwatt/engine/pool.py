@@ -1,8 +1,7 @@
 """All vehicles' series in one tensor, from which windows are gathered.
 
 A window of L seconds is L·F neighbouring numbers of the series [seconds, F], so a batch is gathered
-from an overlapping view whose row i starts at second i: no window is ever stored. Of a fleet that
-is too large for memory the tensors are views of its files.
+from an overlapping view whose row i starts at second i: no window is ever stored.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from torch import Tensor
 
 from fedwatt.errors import DataError, SettingError
 from fedwatt.windows import Client, Fleet
-from fedwatt.windows.paged import Mapped
 from fedwatt.windows.splits import SPLITS
 
 
@@ -52,12 +50,6 @@ class Pool:
     train: Windows
     validation: Windows
     test: Windows
-    mapped: Mapped | None = None  # the files behind the tensors, if there are any
-
-    def release(self) -> None:
-        """Give back the memory of what was read from files; no value changes."""
-        if self.mapped is not None:
-            self.mapped.release()
 
     @cached_property
     def rows(self) -> Tensor:
@@ -91,8 +83,6 @@ def pool_fleet(fleet: Fleet, *, device: torch.device, dtype: torch.dtype) -> Poo
             raise DataError(
                 f"Vehicle '{client.name}' has no training windows. Hold it out, or leave it out."
             )
-    if fleet.mapped is not None and fleet.mapped.holds(fleet.clients):
-        return _mapped_pool(fleet.mapped, fleet.window, device, dtype)
     return pool_clients(fleet.clients, device=device, dtype=dtype)
 
 
@@ -162,20 +152,6 @@ class ChangingPool:
             windows = _windows(clients, split, self.device, self.dtype)
             object.__setattr__(pool, split, windows)
         return pool
-
-
-def _mapped_pool(mapped: Mapped, window: int, device: torch.device, dtype: torch.dtype) -> Pool:
-    """Return the pool of a fleet in files; in float32 on the host nothing is copied."""
-
-    def windows(split: str) -> Windows:
-        return Windows(
-            torch.from_numpy(mapped.starts[split]).to(device),
-            torch.from_numpy(mapped.labels[split]).to(device, dtype),
-            mapped.offsets[split],
-        )
-
-    series = torch.from_numpy(mapped.series).to(device, dtype)
-    return Pool(series, window, windows("train"), windows("validation"), windows("test"), mapped)
 
 
 def resolve_device(name: str) -> torch.device:

@@ -100,7 +100,7 @@ def train_share(local: Federation, method: Method, start: Broadcast, share: Shar
     }
     with watch.section("training"):
         begun = begin_round(local, method, broadcast, client_state, working, watch)
-        work = finish_round(local, method, begun, train(begun.job, watch))
+        work = finish_round(method, begun, train(begun.job, watch))
     sums: dict[int, Contribution] = {}
     if adds_up(method):
         sums = dict(_sums(method, method.adapted(local.model), work))

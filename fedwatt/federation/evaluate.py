@@ -36,7 +36,6 @@ def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDAr
             gathered = pool.gather(starts)
             for row, run_weights in zip(rows, models, strict=True):
                 row.append(model.predict(run_weights, gathered))
-            pool.release()
     return torch.stack([torch.cat(row) for row in rows]).double().cpu().numpy()
 
 

@@ -130,11 +130,6 @@ class Federation(Loop):
             return self._changing.hold(self.fleet, vehicles)
         return self.pool, list(vehicles)
 
-    def release(self) -> None:
-        """Free the memory of series that were read from files."""
-        if not self.fleet.is_lazy:
-            self.pool.release()
-
     @cached_property
     def evaluated(self) -> "Federation":
         """A federation of the vehicles that evaluate models, for a lazy fleet; else this one."""
@@ -308,7 +303,7 @@ def _conclude(member: _Member, begun: _Begun, deltas: Tensor | None) -> RoundRec
     state = member.state
     work = no_work(state.weights)
     if begun.stack is not None and deltas is not None:
-        work = finish_round(federation, method, begun.stack, deltas)
+        work = finish_round(method, begun.stack, deltas)
     work = replace(work, called=begun.calls)
     member.state, record = federation.conclude(method, state, begun.present, work, begun.watch)
     member.history.add(member.state.round, len(federation.seeds), record)

@@ -155,12 +155,11 @@ def batches_of(
     return Batches(*fleet.held([call.vehicle for call in calls]), draws)
 
 
-def finish_round(fleet: "Federation", method: Method, begun: LocalRound, deltas: Tensor) -> Work:
+def finish_round(method: Method, begun: LocalRound, deltas: Tensor) -> Work:
     """Return the updates of the vehicles after their last step, from Δ_k [P, D]."""
     start = replace(begun.start, path=begun.job.path)
     plans = begun.job.plans
     client_state, uploads = finish_rules(method.local, begun.client_state, plans, start, deltas)
-    fleet.release()
     for rule, plan in zip(method.local, plans, strict=True):
         deltas = rule.reply(deltas, plan)
     if method.server.normalises:

@@ -150,7 +150,7 @@ class SimulatedVehicles:
         begun = self.begin(method, state, calls, watch)
         deltas = train(begun.job, watch)
         meanwhile()
-        return finish_round(self.local, method, begun, deltas)
+        return finish_round(method, begun, deltas)
 
     def begin(
         self, method: Method, state: State, calls: Sequence[Call], watch: Stopwatch

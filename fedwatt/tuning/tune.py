@@ -209,8 +209,7 @@ def _scores_on_ray(
         {names[label]: cell for label, cell in texts.items()},
         score_cell,
         folder,
-        # A fleet on disk would not fit where it is sent: every machine opens it for itself.
-        shared=fleet if fleet.mapped is None else None,
+        shared=fleet,
         ray=ray,
         gpus=1 if config.device == "cuda" else 0,
     )

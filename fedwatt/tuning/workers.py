@@ -77,8 +77,8 @@ def train_in_tasks(
         tasks,
         train_task,
         out / "cells",
-        # A fleet on disk would not fit where it is sent: every machine opens it for itself.
-        shared=None if fleet.mapped is not None or fleet.is_lazy else fleet,
+        # Every machine makes the vehicles of a lazy fleet by itself.
+        shared=None if fleet.is_lazy else fleet,
         ray=ray,
         gpus=1 if config.device == "cuda" else 0,
         on_done=on_done,
@@ -173,7 +173,7 @@ class RayWorkers:
     def federation(self, federation: Federation, choice: MethodChoice) -> Federation:
         """Return the federation with its participants dealt to the workers."""
         fleet = federation.fleet
-        sent = None if fleet.mapped is not None or fleet.is_lazy else self.ray.put(fleet)
+        sent = None if fleet.is_lazy else self.ray.put(fleet)
         training = DealtTraining(
             to_toml(self.config), choice.label, sent, versions(), plugins.loaded_files()
         )

@@ -30,9 +30,8 @@ from fedwatt.windows.labelled import (
     own_mix,
     window_strata,
 )
-from fedwatt.windows.paged import Mapped, gather_clients
 from fedwatt.windows.scaling import SCALINGS, FleetScaling, Scaler, about_zero, pooled
-from fedwatt.windows.splits import SPLITS, held_out_vehicles, lowest_draws
+from fedwatt.windows.splits import SPLITS, held_out_vehicles, lowest_draws, natural_key
 from fedwatt.windows.targets import ENERGY, Target, get_target, refuse_leaks
 from fedwatt.windows.vehicle_trips import prepared as prepared
 from fedwatt.windows.vehicle_trips import split_of_trips as split_of_trips
@@ -175,8 +174,6 @@ class Fleet:
     clients: Sequence[Client]
     settings: DataSettings
     source: str
-    mapped: Mapped | None = None
-    """The files that hold the clients' arrays, where memory is too small for them."""
     is_lazy: ClassVar[bool] = False
     """Whether vehicles are made when they take part (`fedwatt.windows.lazy`)."""
     origin: Mapping[str, str | int] = field(default_factory=dict)
@@ -283,8 +280,6 @@ class Fleet:
             for split in SPLITS:
                 digest.update(client.ends[split].tobytes())
                 digest.update(client.labels[split].tobytes())
-            if self.mapped is not None:
-                self.mapped.release()
         return digest.hexdigest()
 
 
@@ -432,10 +427,10 @@ def build_fleet(
     *,
     on_vehicle: Callable[[int], None] | None = None,
 ) -> Fleet:
-    """Return the clients of all vehicles; telemetry and windows need not fit in memory.
+    """Return the clients of all vehicles, in natural order of their names.
 
-    Vehicles are consumed one at a time, and `on_vehicle` is called with their number so far.
-    Vehicles without the channels of the target are left out, and a warning names them.
+    Vehicles are consumed one at a time: only their windows stay in memory. `on_vehicle` is called
+    with their number so far. Vehicles without the channels of the target are left out, and a warning names them.
     """
     without: list[Vehicle] = []
 
@@ -448,7 +443,7 @@ def build_fleet(
             if on_vehicle is not None:
                 on_vehicle(count)
 
-    clients, mapped = gather_clients(built())
+    clients = sorted(built(), key=lambda client: natural_key(client.name))
     if without and not clients:
         build_client(without[0], settings)  # says what is missing, and what to predict instead
     if without:
@@ -472,4 +467,4 @@ def build_fleet(
     refuse_all_held_out(settings, len(clients), source)
     never = held_out_vehicles([c.name for c in clients], settings.held_out, settings.split_seed)
     marked = tuple(replace(client, held_out=client.name in never) for client in clients)
-    return Fleet(marked, settings, source, mapped)
+    return Fleet(marked, settings, source)

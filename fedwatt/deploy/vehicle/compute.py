@@ -321,7 +321,7 @@ def _local_work(task: Task, broadcast: local_round.Broadcast, state: Rows) -> Wo
     call = Call(0, 0, local.terms.steps(task.windows, speed))
     before = {name: row[None] for name, row in state.items()}
     begun = local_round.begin_round(local, method, broadcast, before, [call], Stopwatch())
-    return local_round.finish_round(local, method, begun, train(begun.job))
+    return local_round.finish_round(method, begun, train(begun.job))
 
 
 def _words(layout: VectorLayout, values: Mapping[str, FloatArray]) -> Content:
