@@ -35,7 +35,7 @@ from fedwatt.telemetry.channels import POSITION
 from fedwatt.telemetry.store import read_fleet, read_vehicle, vehicle_folders, write_fleet
 from fedwatt.telemetry.trip import UNLABELLED, Trip
 from fedwatt.windows import DataSettings, Fleet, build_fleet
-from fedwatt.windows.experiments import Fault, corrupt_some, repartition
+from fedwatt.windows.experiments import corrupt_some, repartition
 from fedwatt.windows.features import MAY_BE_UNKNOWN
 from fedwatt.windows.splits import natural_key
 
@@ -105,7 +105,8 @@ USUAL: Final = 10
 ENOUGH: Final = 200
 """Trips of a fleet below which they are dealt to a `FEW` clients: some regimes are rare."""
 FEW: Final = 3
-NOISE: Final = Fault(kind="label noise", size=1.0)
+NOISE: Final = 1.0
+"""Standard deviations by which a noisy minute of energy is off."""
 COVERED: Final = 0.95
 Say = Callable[[str], None]
 

@@ -430,7 +430,8 @@ def build_fleet(
     """Return the clients of all vehicles, in natural order of their names.
 
     Vehicles are consumed one at a time: only their windows stay in memory. `on_vehicle` is called
-    with their number so far. Vehicles without the channels of the target are left out, and a warning names them.
+    with their number so far. Vehicles without the channels of the target are left out, and a
+    warning names them.
     """
     without: list[Vehicle] = []
 

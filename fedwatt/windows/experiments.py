@@ -6,20 +6,20 @@ or by Dirichlet(α) shares of each regime ("dirichlet:0.3"; Hsu et al. 2019). A 
 class of a trip. Such clients mix trips of several vehicles: this is an experiment on stored data,
 not something vehicles could do without showing each other their trips.
 
-Corrupted vehicles show how a method copes with bad clients. Only training trips are changed:
-validation and test stay sound, so errors are measured on the truth.
+Corrupted vehicles, whose training labels are noisy, show how a method copes with bad clients. Only
+training trips are changed: validation and test stay sound, so errors are measured on the truth.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.random import Generator
 
-from fedwatt.errors import DataError, SettingError, check, unknown
+from fedwatt.errors import DataError, SettingError, unknown
 from fedwatt.randomness import generator
-from fedwatt.telemetry.channels import CHANNELS
 from fedwatt.telemetry.trip import FloatArray, Trip, Vehicle
 from fedwatt.windows.client import DataSettings, split_of_trips
 from fedwatt.windows.splits import SPLITS, natural_key
@@ -83,18 +83,16 @@ def repartition(
             f"Trips of {' and '.join(kinds)} vehicles cannot be dealt to the same clients. "
             "Partition each kind by itself."
         )
-    for attempt in range(DRAWS):
-        rng = generator(seed, "partition", recipe, clients, attempt)
+    for attempt in range(1 if alpha is None else DRAWS):
         if alpha is None:
             shares = mixture_shares(recipe, clients)
         else:
+            rng = generator(seed, "partition", recipe, clients, attempt)
             shares = dirichlet_shares(alpha, clients, rng)
         dealt = deal(ordered, shares, seed)
         recorded = [{(v.name, trip.recording) for v, trip in trips} for trips in dealt]
         if min(map(len, recorded)) >= len(SPLITS):
             return [_client(number, trips, ordered) for number, trips in enumerate(dealt, start=1)]
-        if alpha is None:
-            break
     raise DataError(
         f"The partition '{recipe}' leaves one of {clients} clients with fewer than {len(SPLITS)} "
         f"trips out of {sum(len(v.trips) for v in ordered)}. Ask for fewer clients or less skew."
@@ -109,22 +107,20 @@ def deal(
     Trips of a regime queue in an order drawn trip by trip, and the queue is cut by the shares. The
     parts of a trip that was cut at gaps stay together: their driving is the same.
     """
-    queues: list[list[tuple[float, str, str, list[tuple[Vehicle, Trip]]]]] = [[] for _ in REGIMES]
+    recordings: dict[tuple[str, str], list[tuple[Vehicle, Trip]]] = {}
     for vehicle in vehicles:
-        recordings: dict[str, list[Trip]] = {}
         for trip in vehicle.trips:
-            recordings.setdefault(trip.recording, []).append(trip)
-        for name, parts in recordings.items():
-            place = float(generator(seed, "partition order", vehicle.name, name).random())
-            pairs = [(vehicle, part) for part in parts]
-            queues[trip_regime(*parts)].append((place, vehicle.name, name, pairs))
+            recordings.setdefault((vehicle.name, trip.recording), []).append((vehicle, trip))
+    draws = {key: generator(seed, "partition order", *key).random() for key in recordings}
+    queues: list[list[list[tuple[Vehicle, Trip]]]] = [[] for _ in REGIMES]
+    for key in sorted(recordings, key=lambda key: (draws[key], *key)):
+        queues[trip_regime(*(trip for _, trip in recordings[key]))].append(recordings[key])
     dealt: list[list[tuple[Vehicle, Trip]]] = [[] for _ in range(shares.shape[1])]
     for queue, row in zip(queues, shares, strict=True):
-        queue.sort(key=lambda entry: entry[:3])
         cuts = np.round(np.cumsum(row) * len(queue)).astype(int)
         cuts[-1] = len(queue)
-        for client, (start, stop) in enumerate(zip([0, *cuts[:-1]], cuts, strict=True)):
-            dealt[client] += [pair for *_, pairs in queue[start:stop] for pair in pairs]
+        for client, (start, stop) in enumerate(pairwise([0, *cuts])):
+            dealt[client] += chain.from_iterable(queue[start:stop])
     return dealt
 
 
@@ -171,58 +167,37 @@ def _client(number: int, trips: list[tuple[Vehicle, Trip]], vehicles: list[Vehic
     )
 
 
-FAULTS = ("label noise", "sensor bias", "stuck channel")
 NOISE_BLOCK_S = 60
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fault:
-    """A kind of fault and its strength.
+def corrupted(vehicle: Vehicle, noise: float, settings: DataSettings, seed: int = 0) -> Vehicle:
+    """Return the vehicle with noise in the energy of its training trips.
 
-    label noise     energy of each minute off by `size` standard deviations of a minute's energy
-    sensor bias     `channel` off by `size` of its own standard deviations, always
-    stuck channel   `channel` keeps one value for the share `size` of every trip
+    The energy of each minute is off by `noise` standard deviations of a minute's energy; `settings`
+    say which trips train.
     """
-
-    kind: str
-    size: float = 0.5
-    channel: str = "speed_mps"
-
-    def __post_init__(self) -> None:
-        if self.kind not in FAULTS:
-            raise SettingError(unknown("fault", self.kind, FAULTS))
-        check(self, "size", math.isfinite(self.size) and self.size != 0, "a number other than 0")
-        if self.kind == "stuck channel":
-            check(self, "size", 0 < self.size <= 1, "a share in (0, 1]")
-        if self.kind == "label noise":
-            check(self, "size", self.size > 0, "positive")
-        is_input = self.channel in CHANNELS and CHANNELS[self.channel].role == "input"
-        check(self, "channel", is_input, "an input, such as speed_mps or ambient_c")
-
-
-def corrupted(vehicle: Vehicle, fault: Fault, settings: DataSettings, seed: int = 0) -> Vehicle:
-    """Return the vehicle with the fault in its training trips; `settings` say which these are."""
     split_of = split_of_trips(vehicle, settings)
     training = [trip for trip in vehicle.trips if split_of.get(trip.name) == "train"]
-    channel = "energy_wh" if fault.kind == "label noise" else fault.channel
-    missing = [trip.name for trip in training if channel not in trip.channels]
-    if missing:
-        raise DataError(
-            f"Vehicle '{vehicle.name}', trip '{missing[0]}' has no channel '{channel}' to corrupt. "
-            "Choose one that all its trips have."
-        )
-    spread = _spread([trip.channels[channel] for trip in training], fault)
+    for trip in training:
+        if "energy_wh" not in trip.channels:
+            raise DataError(
+                f"Vehicle '{vehicle.name}', trip '{trip.name}' has no channel 'energy_wh' to add "
+                "noise to. Leave the vehicle out."
+            )
+    spread_wh = _minute_spread_wh(training)
 
     def corrupt(trip: Trip) -> Trip:
-        if split_of.get(trip.name) != "train":
+        if trip not in training:
             return trip
-        rng = generator(seed, "fault", fault.kind, vehicle.name, trip.name)
-        changed = _changed(trip.channels[channel], fault, spread, rng)
-        return replace(trip, channels={**trip.channels, channel: changed})
+        rng = generator(seed, "fault", "label noise", vehicle.name, trip.name)
+        blocks = -(-trip.seconds // NOISE_BLOCK_S)
+        error_wh = rng.normal(scale=noise * spread_wh / NOISE_BLOCK_S, size=blocks)
+        noisy_wh = trip.channels["energy_wh"] + np.repeat(error_wh, NOISE_BLOCK_S)[: trip.seconds]
+        return replace(trip, channels={**trip.channels, "energy_wh": noisy_wh})
 
     facts = {
         **vehicle.facts,
-        "fault": {"kind": fault.kind, "size": fault.size, "channel": channel},
+        "label_noise": noise,
         "corrupted_split": {
             "split": list(settings.split),
             "split_seed": settings.split_seed,
@@ -232,37 +207,28 @@ def corrupted(vehicle: Vehicle, fault: Fault, settings: DataSettings, seed: int 
     return replace(vehicle, trips=tuple(corrupt(trip) for trip in vehicle.trips), facts=facts)
 
 
+def _minute_spread_wh(trips: Iterable[Trip]) -> float:
+    """Return the standard deviation of the energy of full minutes."""
+    sums = [np.empty(0)]
+    for trip in trips:
+        full_s = trip.seconds // NOISE_BLOCK_S * NOISE_BLOCK_S
+        energy_wh = trip.channels["energy_wh"][:full_s]
+        sums.append(energy_wh.reshape(-1, NOISE_BLOCK_S).sum(axis=1))
+    minutes_wh = np.concatenate(sums)
+    return float(minutes_wh.std()) if len(minutes_wh) else 0.0
+
+
 def corrupt_some(
-    vehicles: Iterable[Vehicle], share: float, fault: Fault, settings: DataSettings, seed: int = 0
+    vehicles: Iterable[Vehicle], share: float, noise: float, settings: DataSettings, seed: int = 0
 ) -> Iterator[Vehicle]:
     """Yield the vehicles, each corrupted with probability `share` by a draw keyed by its name."""
     if not 0 <= share <= 1:
         raise SettingError(f"The share of corrupted vehicles must be in [0, 1], not {share}.")
+    if not 0 < noise < math.inf:
+        raise SettingError(f"The noise must be a positive number, not {noise}.")
     return (
-        corrupted(vehicle, fault, settings, seed)
+        corrupted(vehicle, noise, settings, seed)
         if generator(seed, "spoiled", vehicle.name).random() < share
         else vehicle
         for vehicle in vehicles
     )
-
-
-def _spread(series: list[FloatArray], fault: Fault) -> float:
-    if fault.kind != "label noise":
-        return float(np.concatenate(series).std())
-    full_blocks = [values[: len(values) // NOISE_BLOCK_S * NOISE_BLOCK_S] for values in series]
-    sums = np.concatenate([values.reshape(-1, NOISE_BLOCK_S).sum(axis=1) for values in full_blocks])
-    return float(sums.std()) if len(sums) else 0.0
-
-
-def _changed(values: FloatArray, fault: Fault, spread: float, rng: Generator) -> FloatArray:
-    if fault.kind == "sensor bias":
-        return values + fault.size * spread
-    if fault.kind == "stuck channel":
-        stuck = math.ceil(fault.size * len(values))
-        start = int(rng.integers(len(values) - stuck + 1))
-        changed = values.copy()
-        changed[start : start + stuck] = values[start]
-        return changed
-    blocks = -(-len(values) // NOISE_BLOCK_S)
-    error_wh = rng.normal(scale=fault.size * spread / NOISE_BLOCK_S, size=blocks)
-    return values + np.repeat(error_wh, NOISE_BLOCK_S)[: len(values)]

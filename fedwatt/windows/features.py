@@ -5,7 +5,7 @@ else; `needs` may only name inputs: no feature can depend on pack voltage, curre
 of charge, nor on position.
 
 Acceleration looks two seconds ahead (see `acceleration`), and so do the features made of it:
-specific_power, driving, braking, wheel_drive, wheel_brake and minute_driving. The set "causal" has
+specific_power, driving, braking, wheel_drive and wheel_brake. The set "causal" has
 acceleration and specific_power two seconds late instead, so that no window sees beyond its end. A
 streaming predictor forms all features with a delay of `STREAMING_DELAY_S`. All others use the
 present second or the past of their channels, at most `MEMORY_S` of it; a channel may itself look
@@ -28,11 +28,9 @@ STREAMING_DELAY_S = 2
 WARM_UP_S = 300.0
 CABIN_S = 120.0  # in which a cabin's air warms up; the rest of the car takes WARM_UP_S
 TYRES_S = 600.0  # in which tyres and lubricants warm up
-SUMMARY_S = 60
-# A minute of acceleration, which looks two seconds back.
-MEMORY_S = SUMMARY_S + 2
+MEMORY_S = 62
+"""How far a feature may look back: a minute of acceleration, which looks two seconds back."""
 SECOND = "second"
-STANDING_MPS = 0.5
 COMFORT_LOW_C = 18.0
 COMFORT_HIGH_C = 23.0
 CLIMB = ("climb_m", "descent_m")
@@ -163,28 +161,6 @@ def _tyre_warm_up(inputs: Inputs) -> FloatArray:
     return inputs["speed_mps"] * np.exp(-inputs[SECOND] / TYRES_S)
 
 
-def _minute(values: FloatArray) -> FloatArray:
-    """Return the mean of `values` over the last minute, or since the trip began; [seconds].
-
-    >>> _minute(np.array([4.0, 0.0, 2.0]))
-    array([4., 2., 2.])
-    """
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    after = np.arange(1, len(values) + 1)
-    before = np.maximum(after - SUMMARY_S, 0)
-    return np.asarray((total[after] - total[before]) / (after - before))
-
-
-def _minute_spread(inputs: Inputs) -> FloatArray:
-    speed = inputs["speed_mps"]
-    # Rounding can leave a constant speed with a variance of -1e-16.
-    return np.sqrt(np.maximum(_minute(speed**2) - _minute(speed) ** 2, 0.0))
-
-
-def _minute_of(function: Callable[[FloatArray], FloatArray]) -> Callable[[Inputs], FloatArray]:
-    return lambda inputs: _minute(function(inputs["speed_mps"]))
-
-
 _SPEED = ("speed_mps",)
 _SPEED_AND_AIR = ("speed_mps", "ambient_c")
 _WHEELS = (*_SPEED_AND_AIR, *CLIMB)
@@ -222,15 +198,6 @@ _FEATURES: Mapping[str, Feature] = {
     "intersection": _channel("intersection", "0/1"),
     "bus_stop": _channel("bus_stop", "0/1"),
     "focus_point": _channel("focus_point", "0/1"),
-    "minute_speed": Feature("m/s", _SPEED, _minute_of(lambda v: v)),
-    "minute_speed_spread": Feature("m/s", _SPEED, _minute_spread),
-    "minute_speed_cubed": Feature("m³/s³", _SPEED, _minute_of(lambda v: v**3)),
-    "minute_standing": Feature(
-        "1", _SPEED, _minute_of(lambda v: np.where(v < STANDING_MPS, 1.0, 0.0))
-    ),
-    "minute_driving": Feature(
-        "W/kg", _SPEED, _minute_of(lambda v: np.maximum(v * acceleration(v), 0))
-    ),
 }
 
 
@@ -275,11 +242,6 @@ FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
     "journey": (
         "wheel_drive", "wheel_brake", "cold_start", "hot_start", "cabin_warm_up", "tyre_warm_up",
         "cold_tyres",
-    ),
-    # The last minute in a few numbers, to add to another set: "base, summary".
-    "summary": (
-        "minute_speed", "minute_speed_spread", "minute_speed_cubed", "minute_standing",
-        "minute_driving",
     ),
 }
 # fmt: on

@@ -84,7 +84,7 @@ def test_trips_are_dealt_anew(type_in, tmp_path: Path) -> None:
 def test_some_vehicles_are_corrupted(type_in, tmp_path: Path) -> None:
     type_in("data", "generate", "--vehicles", "3", "--trips", "6", "--out", "town")
     status, printed = type_in(
-        *("data", "corrupt", "town", "--fault", "sensor bias", "--share", "1", "--size", "2"),
+        *("data", "corrupt", "town", "--share", "1", "--noise", "2"),
         *("--out", "corrupted"),
     )
     assert status == 0, printed
@@ -92,12 +92,12 @@ def test_some_vehicles_are_corrupted(type_in, tmp_path: Path) -> None:
         read_fleet(tmp_path / "town"), read_fleet(tmp_path / "corrupted"), strict=True
     ):
         changed = [
-            not np.array_equal(b.channels["speed_mps"], a.channels["speed_mps"])
+            not np.array_equal(b.channels["energy_wh"], a.channels["energy_wh"])
             for b, a in zip(before.trips, after.trips, strict=True)
         ]
         assert 0 < sum(changed) < len(changed)  # training trips only
     status, printed = type_in(
-        *("data", "corrupt", "town", "--fault", "sensor bias", "--share", "1"),
+        *("data", "corrupt", "town", "--share", "1"),
         *("--split-seed", "5", "--window", "30", "--out", "other"),
     )
     assert status == 0, printed
@@ -107,10 +107,10 @@ def test_some_vehicles_are_corrupted(type_in, tmp_path: Path) -> None:
     ):
         split_of = split_of_trips(before, settings)
         for b, a in zip(before.trips, after.trips, strict=True):
-            same = np.array_equal(b.channels["speed_mps"], a.channels["speed_mps"])
+            same = np.array_equal(b.channels["energy_wh"], a.channels["energy_wh"])
             assert same != (split_of[b.name] == "train")
         assert after.facts["corrupted_split"]["split_seed"] == 5
         assert after.facts["corrupted_split"]["window"] == 30
-    status, printed = type_in("data", "corrupt", "town", "--fault", "rust", "--out", "rusty")
+    status, printed = type_in("data", "corrupt", "town", "--noise", "-1", "--out", "other2")
     assert status == 2
-    assert "label noise" in printed
+    assert "The noise must be a positive number" in printed

@@ -57,7 +57,7 @@ def test_features_with_a_memory_and_slopes_are_the_same_too(vehicle, tmp_path):
     trip.channels["grade"] = np.sin(trip.time_s) / 50
     slopes = (t.channels | {"grade": np.sin(np.arange(t.seconds)) / 30} for t in vehicle.trips)
     hilly = Vehicle("car", tuple(Trip(str(i), channels) for i, channels in enumerate(slopes)))
-    run = trained(features="base, summary, physics, grade, climb")
+    run = trained(features="causal, physics, grade, climb")
     export(run, tmp_path / "m.onnx", vehicle=hilly)
     predictor = EnergyPredictor(tmp_path / "m.onnx", timing=Timing(hold_s=hold_of(trip)))
     made = streamed(predictor, samples(trip))

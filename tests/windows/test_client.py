@@ -13,7 +13,7 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.synthetic.electrify import electrified_vehicle
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import SPLITS, DataSettings, build_client, build_fleet
-from fedwatt.windows.experiments import Fault, corrupted, repartition
+from fedwatt.windows.experiments import corrupted, repartition
 from fedwatt.windows.features import trip_features
 from fedwatt.windows.scaling import SCALINGS
 
@@ -256,7 +256,7 @@ def test_no_recorded_trip_is_in_two_splits(seed):
 
 def test_what_changes_a_trip_keeps_its_recording():
     made = [
-        corrupted(cut_vehicle(), Fault(kind="sensor bias"), replace(SHORT, features="base")),
+        corrupted(cut_vehicle(), 0.5, replace(SHORT, features="base")),
         electrified_vehicle(cut_vehicle()),
         with_measured_elevation(cut_vehicle()),
     ]

@@ -99,11 +99,6 @@ def test_one_second_of_every_feature_by_hand():
         "intersection": 1.0,
         "bus_stop": 0.0,
         "focus_point": 1.0,
-        "minute_speed": 10.0,
-        "minute_speed_spread": 0.0,
-        "minute_speed_cubed": 1000.0,
-        "minute_standing": 0.0,
-        "minute_driving": 0.0,
     }
     assert dict(zip(FEATURES, values, strict=True)) == pytest.approx(expected)
 
@@ -167,28 +162,6 @@ def test_gaps_name_vehicle_trip_channel_and_second(bad):
         trip_features(make_trip("7", 5, ambient_c=ambient_c), feature_names("base"), "car-1")
     for part in ("'car-1'", "trip '7'", "'ambient_c'", "2 of 5 samples", "first at second 2"):
         assert part in str(refusal.value)
-
-
-def test_the_last_minute_by_hand():
-    # Half a minute standing, then 6 m/s.
-    trip = Trip("1", {"speed_mps": np.repeat([0.0, 6.0], [30, 60])})
-    names = ("minute_speed", "minute_speed_spread", "minute_standing")
-    speed, spread, standing = trip_features(trip, names, "car").T
-    assert (speed[29], speed[59], speed[89]) == pytest.approx((0.0, 3.0, 6.0))
-    assert (spread[29], spread[59], spread[89]) == pytest.approx((0.0, 3.0, 0.0))
-    assert (standing[29], standing[59], standing[89]) == pytest.approx((1.0, 0.5, 0.0))
-
-
-def test_summaries_never_look_ahead_further_than_acceleration():
-    speed = 10 + 5 * np.sin(np.arange(90) / 7)
-    changed = speed.copy()
-    changed[-1] += 9
-    one, other = (
-        trip_features(Trip("1", {"speed_mps": v}), FEATURE_SETS["summary"], "car")
-        for v in (speed, changed)
-    )
-    settled = len(speed) - 1 - STREAMING_DELAY_S
-    assert np.array_equal(one[:settled], other[:settled])
 
 
 def test_cabin_and_tyres_warm_up():

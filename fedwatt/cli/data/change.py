@@ -54,30 +54,25 @@ def partition(
 def corrupt(
     fleet: Fleet,
     out: Out,
-    fault: Annotated[
-        str, typer.Option(help="Add 'label noise', 'sensor bias' or 'stuck channel'.")
-    ],
     share: Annotated[
         float, typer.Option(help="Corrupt this share of the vehicles.", min=0.0, max=1.0)
     ] = 0.2,
-    size: Annotated[
-        float, typer.Option(help="Set standard deviations, or the share of a trip that is stuck.")
+    noise: Annotated[
+        float, typer.Option(help="Set the noise of a minute's energy, in standard deviations.")
     ] = 0.5,
-    channel: Annotated[str, typer.Option(help="Bias this input, or let it stick.")] = "speed_mps",
     seed: Seed = 0,
     split_seed: Annotated[int, typer.Option(help="Set data.split_seed of the runs to come.")] = 0,
     window: Annotated[int, typer.Option(help="Set data.window of the runs to come.", min=1)] = 60,
 ) -> None:
-    """Corrupt training trips of some vehicles, to test methods against faults."""
+    """Add noise to the training labels of some vehicles, to test methods against it."""
     from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
     from fedwatt.windows import DataSettings
-    from fedwatt.windows.experiments import Fault, corrupt_some
+    from fedwatt.windows.experiments import corrupt_some
 
     refuse_filled(out)
-    wrong = Fault(kind=fault, size=size, channel=channel)
     settings = DataSettings(split_seed=split_seed, window=window)
-    vehicles = corrupt_some(read_fleet(fleet), share, wrong, settings, seed)
-    write_fleet(out, vehicles, source=f"{fleet_source(fleet)}; {share:.0%} with {fault}")
+    vehicles = corrupt_some(read_fleet(fleet), share, noise, settings, seed)
+    write_fleet(out, vehicles, source=f"{fleet_source(fleet)}; {share:.0%} with label noise")
     say_made(out)
 
 

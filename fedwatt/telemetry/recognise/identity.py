@@ -1,7 +1,7 @@
 """Recognise when rows were recorded, and of which vehicle and trip: columns, files and pauses."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import ceil, isnan
@@ -69,8 +69,15 @@ EPOCH_S = (5e8, 4e9)
 EXCEL_DAYS = (20_000.0, 80_000.0)
 FAST_STEP = 50.0
 DAY_S = 86_400.0
-CLOSER = 4.0
-"""How many times shorter the recording must be in one order of day and month to be believed."""
+CLUES: tuple[tuple[Callable[[FloatArray], float], float, str], ...] = (
+    (lambda times: float((np.diff(times) < 0).sum()), 1e9, "time runs forward"),
+    (lambda times: float(np.ptp(times)), 4.0, "the dates lie close together"),
+)
+"""What is smaller in the right order of day and month, how many times, and what that says."""
+
+
+PAIR_FIT = 1.5
+"""Fit of a date and a time of day in two columns: together they say more than either does."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +86,9 @@ class Clock:
 
     columns: tuple[str, ...]
     unit: str
-    form: str
     why: str
-    absolute: bool
+    form: str = ""
+    absolute: bool = False
 
     def seconds(self, sample: TableSample) -> pl.Series:
         """Return the time of each row in seconds."""
@@ -90,28 +97,40 @@ class Clock:
         text = sample.rows.select(joined(self.columns).alias("t"))
         return text.select(seconds(pl.col("t"), self.form))["t"]
 
+    def score(self, sample: TableSample) -> float:
+        """Return how much the clock tells: dates beat numbers, and numbers times of day.
+
+        Below 1 is the share of distinct times: it is low for a date alone, or for whole minutes.
+        """
+        times = self.seconds(sample).drop_nulls()
+        distinct = times.n_unique() / max(len(times), 1)
+        return distinct + (2.0 if self.absolute else float(self.unit != "iso"))
+
 
 def find_clock(samples: Sequence[TableSample], order: str = "") -> Clock:
     """Return the time of the recordings; `order` is "day first", "month first" or "" to let them
     tell.
     """
     first = samples[0]
-    time_fit = {name: fit(name, "time") for name in first.columns}
-    if not first.rows.height and any(time_fit.values()):
-        return _unseen_clock(max(time_fit, key=lambda name: time_fit[name]))
-    named = [name for name in first.columns if time_fit[name] > 0 and first.filled[name]]
-    remaining = [name for name in first.columns if not time_fit[name] and first.filled[name]]
-    clocks: list[tuple[float, Clock]] = []
-    for name in named:
-        clock = _text_clock(samples, (name,), order) or _number_clock(first, name)
+    fits = {name: fit(name, "time") for name in first.columns}
+    if not first.rows.height and any(fits.values()):
+        return _unseen_clock(max(fits, key=lambda name: fits[name]))
+    filled = [name for name in first.columns if first.filled[name]]
+    named = [name for name in filled if fits[name]]
+    candidates: dict[tuple[str, ...], float] = {(name,): fits[name] for name in named}
+    dates = [name for name in named if _forms(_texts(samples, (name,)), dates_only=True)]
+    candidates |= {pair: PAIR_FIT for pair in product(dates, named) if pair[0] != pair[1]}
+    clocks = []
+    for columns, how_well in candidates.items():
+        clock = _text_clock(samples, columns, order) or _number_clock(first, columns)
         if clock:
-            clocks.append((_rank(clock, time_fit[name]) + _distinct(first, clock), clock))
-    clocks += _pairs(samples, named, order)
-    if not clocks:
-        clocks = [(1.0, c) for name in remaining if (c := _text_clock(samples, (name,), order))]
-    if not clocks:
-        raise DataError(_no_time(first, named))
-    return max(clocks, key=lambda scored: scored[0])[1]
+            clocks.append((how_well + clock.score(first), clock))
+    if clocks:
+        return max(clocks, key=lambda scored: scored[0])[1]
+    for name in filled:
+        if not fits[name] and (clock := _text_clock(samples, (name,), order)):
+            return clock
+    raise DataError(_no_time(first, named))
 
 
 def _no_time(sample: TableSample, named: Sequence[str]) -> str:
@@ -135,31 +154,7 @@ def _unseen_clock(name: str) -> Clock:
     """Return the clock of a file without rows, by its header alone."""
     unit = stated_unit(name, TIME)
     why = "by its name" if unit else "not known: no rows to guess from"
-    return Clock((name,), unit or "s", "", why, absolute=False)
-
-
-def _rank(clock: Clock, fits: float) -> float:
-    return fits + (2.0 if clock.absolute else 1.0 if clock.unit != "iso" else 0.0)
-
-
-def _distinct(sample: TableSample, clock: Clock) -> float:
-    """Return the share of distinct times: low for a date alone, or for whole minutes."""
-    times = clock.seconds(sample).drop_nulls()
-    return times.n_unique() / max(len(times), 1)
-
-
-def _pairs(
-    samples: Sequence[TableSample], named: Sequence[str], order: str
-) -> list[tuple[float, Clock]]:
-    """Return scored clocks of a date and a time of day in two columns."""
-    first = samples[0]
-    pairs = []
-    for date, day_time in product(named, named):
-        if date == day_time or not _forms(_texts(samples, (date,)), dates_only=True):
-            continue
-        if clock := _text_clock(samples, (date, day_time), order):
-            pairs.append((3.5 + _distinct(first, clock), clock))
-    return pairs
+    return Clock((name,), unit or "s", why)
 
 
 def _texts(samples: Sequence[TableSample], columns: tuple[str, ...]) -> pl.Series:
@@ -205,7 +200,7 @@ def _text_clock(
     what = "dates and times as text" if absolute else "times of day, without a date"
     if len(columns) > 1:
         what = "date and time of day in two columns"
-    return Clock(columns, "iso", format_text, f"{what}{why}", absolute)
+    return Clock(columns, "iso", f"{what}{why}", format_text, absolute)
 
 
 def order_of(form: str) -> str:
@@ -229,49 +224,46 @@ def choose_order(texts: pl.Series, forms: Sequence[str], order: str, where: str)
     if matching:
         return matching[0], f", {order} as you say"
     first = forms[0]
-    other_orders = [form for form in forms if order_of(form) not in ("", order_of(first))]
-    if not order_of(first) or not other_orders:
-        order_reason = order_of(first) and f", {order_of(first)}: some number is above 12"
-        return first, order_reason or ""
-    both = first, other_orders[0]
+    rivals = [form for form in forms if order_of(form) not in ("", order_of(first))]
+    if not order_of(first):
+        return first, ""
+    if not rivals:
+        return first, f", {order_of(first)}: some number is above 12"
+    both = first, rivals[0]
     read = pl.DataFrame({"t": texts}).select(seconds(pl.col("t"), f).alias(f) for f in both)
     readings = {form: read[form].drop_nulls().to_numpy() for form in both}
     if all(len(np.unique(days // DAY_S)) == 1 for days in readings.values()):
-        return other_orders[
-            0
-        ], ", all of one day, so that the order of day and month does not matter"
-    backward = {form: int((np.diff(at) < 0).sum()) for form, at in readings.items()}
-    best, worst = sorted(readings, key=lambda form: backward[form])
-    if backward[best] == 0 < backward[worst]:
-        return best, f", {order_of(best)}: so read, time runs forward"
-    span = {form: float(np.ptp(at)) for form, at in readings.items()}
-    best, worst = sorted(readings, key=lambda form: span[form])
-    if span[best] * CLOSER < span[worst]:
-        return best, f", {order_of(best)}: so read, the dates lie close together"
+        return rivals[0], ", all of one day, so that the order of day and month does not matter"
+    for amount, times, why in CLUES:
+        (least, best), (most, _) = sorted((amount(at), form) for form, at in readings.items())
+        if least * times < most:
+            return best, f", {order_of(best)}: so read, {why}"
     raise DataError(
         f"{where}: {texts[0]!r} may be day first or month first, and its dates do not tell which. "
         "Say it with --dates 'day first' or --dates 'month first'."
     )
 
 
-def _number_clock(sample: TableSample, name: str) -> Clock | None:
+def _number_clock(sample: TableSample, columns: tuple[str, ...]) -> Clock | None:
+    """Return the clock of a column of numbers; None of texts, or of two columns."""
+    name = columns[0]
     numbers = sample.numbers(name)
-    if not is_numeric(sample.rows[name], numbers):
+    if len(columns) > 1 or not is_numeric(sample.rows[name], numbers):
         return None
     values = numbers.drop_nulls().to_numpy()
     middle = float(np.median(np.abs(values)))
     step = float(np.median(np.abs(np.diff(values)))) if len(values) > 1 else 0.0
-    for unit, factor in TIME.items():
-        if unit in ("s", "ms", "us", "ns") and EPOCH_S[0] < middle * factor < EPOCH_S[1]:
-            return Clock((name,), unit, "", f"{unit} since 1970, by their size", True)
+    for unit in ("s", "ms", "us", "ns"):
+        if EPOCH_S[0] < middle * TIME[unit] < EPOCH_S[1]:
+            return Clock(columns, unit, f"{unit} since 1970, by their size", absolute=True)
     if EXCEL_DAYS[0] < middle < EXCEL_DAYS[1] and 0 < step < 0.5:
-        return Clock((name,), "d", "", "days of a spreadsheet, by their size", True)
+        return Clock(columns, "d", "days of a spreadsheet, by their size", absolute=True)
     unit = stated_unit(name, TIME) or stated_unit(f"x [{sample.unit_row(name)}]", TIME)
     if unit:
-        return Clock((name,), unit, "", "by its name", False)
+        return Clock(columns, unit, "by its name")
     if step >= FAST_STEP:
-        return Clock((name,), "ms", "", "guessed: steps of 50 and more", False)
-    return Clock((name,), "s", "", "guessed", False)
+        return Clock(columns, "ms", "guessed: steps of 50 and more")
+    return Clock(columns, "s", "guessed")
 
 
 Origin = dict[str, str]
@@ -304,15 +296,15 @@ def find_vehicle_column(
     Either by its name, or its few values tell vehicles apart: by `times`, or because what
     changes steadily in a vehicle (`tracks`: columns of position, charge, distance) jumps otherwise.
     """
-    named = [name for name in free if names_id(name, "vehicle") and sample.filled[name]]
-    for name in sorted(
-        named, key=lambda candidate: sample.rows[candidate].n_unique(), reverse=True
-    ):
-        if 2 * sample.rows[name].n_unique() <= sample.filled[name]:  # a fleet may be large
-            return name, "by its name"
+    distinct = {name: sample.rows[name].n_unique() for name in free}
+    named = [name for name in free if names_id(name, "vehicle")]
+    # A fleet may be large, but its vehicles have more rows than one.
+    named = [name for name in named if 2 * distinct[name] <= sample.filled[name]]
+    if named:
+        return max(named, key=lambda name: distinct[name]), "by its name"
     for name in free:
         column = sample.rows[name]
-        if _is_few(column) and column.n_unique() > 1 and not names_id(name, "trip"):
+        if _is_few(column) and distinct[name] > 1 and not names_id(name, "trip"):
             if why := _tells_apart(times, column):
                 return name, why
             if any(_smooths(times, column, sample.numbers(track)) for track in tracks):
@@ -325,13 +317,17 @@ def _tells_apart(times: pl.Series, column: pl.Series) -> str:
 
     A clock that starts anew with each trip says nothing: the values may be its trips.
     """
-    first = times.drop_nulls().head(1)
-    if not len(first) or float(first[0]) < DATED_S:
+    rows = pl.DataFrame({"time": times, "value": column}).drop_nulls()
+    if not rows.height or rows["time"][0] < DATED_S:
         return ""
-    groups = [times.filter(column == value) for value in column.unique().drop_nulls()]
-    if _repeats(times) > MANY_REPEATED and max(map(_repeats, groups)) < FEW_REPEATED:
+    time = pl.col("time")
+    clues = {"repeated": 1 - time.n_unique() / pl.len(), "backward": (time.diff() < 0).sum()}
+    everywhere = rows.select(**clues)
+    within = rows.group_by("value").agg(**clues)
+    most = within.max()
+    if everywhere["repeated"][0] > MANY_REPEATED and most["repeated"][0] < FEW_REPEATED:
         return "it tells rows of the same instant apart"
-    if _backward(times) >= len(groups) - 1 and not any(map(_backward, groups)):
+    if everywhere["backward"][0] >= within.height - 1 and not most["backward"][0]:
         return "time runs forward within each of its values only"
     return ""
 
@@ -375,17 +371,6 @@ def asked_for(samples: Sequence[TableSample], column: str) -> tuple[str, str]:
         if column not in sample.columns:
             raise SettingError(f"{sample.path.name}: {unknown('column', column, sample.columns)}")
     return column, "as you say"
-
-
-def _backward(times: pl.Series) -> int:
-    """Return the number of rows at which time goes back."""
-    return int((times.drop_nulls().diff() < 0).sum())
-
-
-def _repeats(times: pl.Series) -> float:
-    """Return the share of rows whose time occurs more than once."""
-    recorded = times.drop_nulls()
-    return 1.0 - recorded.n_unique() / len(recorded) if len(recorded) else 0.0
 
 
 def _is_few(column: pl.Series) -> bool:

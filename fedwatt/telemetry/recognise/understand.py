@@ -219,7 +219,7 @@ def understand(
         why = f"as files of {tables['name']} have it"
         reasons = dict.fromkeys(("time", "vehicle", "trip", *tables["channels"]), why)
         time = tables["time"]
-        clock = Clock(named_columns(time), time["unit"], time.get("format", ""), "", absolute=True)
+        clock = Clock(named_columns(time), time["unit"], why, time.get("format", ""))
         # Programs write speed in the unit that they are set to.
         channels = tables["channels"]
         stated = {c: Guess(str(v["column"]), v["unit"], why) for c, v in channels.items()}
