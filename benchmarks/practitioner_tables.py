@@ -163,7 +163,7 @@ class Comparison:
     fedwatt: Cells
     peers: Mapping[str, Cells]
     short_inputs: str = ""
-    """The inputs in README, apart from those that all tasks share; README omits a task with none."""
+    """The inputs in README, without those that all tasks share; empty: README omits the task."""
 
     @property
     def statistic(self) -> Statistic:
@@ -271,7 +271,8 @@ def readme_table(tasks: Sequence[Comparison]) -> str:
             unit = comparison.unit
             peer = name.partition(" (")[0]
             lines.append(
-                f"| {task}: {comparison.short_inputs} | {SHORT_NAMES.get(peer, peer)}: {theirs:.1f} {unit} | "
+                f"| {task}: {comparison.short_inputs} | "
+                f"{SHORT_NAMES.get(peer, peer)}: {theirs:.1f} {unit} | "
                 f"{ours:.1f} {unit} | {gap.text(unit).rpartition(' ')[0]} |"
             )
     return "\n".join(lines)
