@@ -163,7 +163,7 @@ class Comparison:
     fedwatt: Cells
     peers: Mapping[str, Cells]
     short_inputs: str = ""
-    """What README says of the inputs; it names those that all tasks share above its table."""
+    """The inputs in README, without those that all tasks share; empty: README omits the task."""
 
     @property
     def statistic(self) -> Statistic:
@@ -229,7 +229,6 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
             "Wh",
             fedwatt_windows(journeys, "no-climate"),
             {name: peer_cells(windows, "rmse_wh", row) for name, row in without.items()},
-            "speed",
         ),
         Comparison(
             "60 s window with climate power, RMSE",
@@ -245,22 +244,23 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
 
 SHORT_NAMES: Final = {
     "RouteE, forest of the vehicle": "RouteE per vehicle",
-    "RouteE, forest of all vehicles": "RouteE central",
     "mean Wh/km of the vehicle": "mean Wh/km",
     "boosted trees of all vehicles": "pooled boosted trees",
 }
 """Names of peers in README."""
-ONLY_IN_CSV: Final = ("Bolt", "SRTM")
+ONLY_IN_CSV: Final = ("Bolt", "SRTM", "RouteE, forest of all vehicles")
 """Peers that results/practitioners.csv has and README leaves out."""
 
 
 def readme_table(tasks: Sequence[Comparison]) -> str:
     """Return README's table: one line for each of the main peers of each task."""
     lines = [
-        "| task and inputs | baseline | fedwatt | difference [95 %], points or Wh |",
+        "| task: inputs | baseline | fedwatt | difference [95 %] |",
         "|---|---|---|---|",
     ]
     for comparison in tasks:
+        if not comparison.short_inputs:
+            continue
         task = comparison.task.partition(" with ")[0].partition(",")[0]
         for name, cells in comparison.peers.items():
             if not cells or any(word in name for word in ONLY_IN_CSV):
@@ -269,10 +269,10 @@ def readme_table(tasks: Sequence[Comparison]) -> str:
             ours, theirs = (comparison.statistic(list(side.values())) for side in both)
             gap = paired_difference(comparison.fedwatt, cells, comparison.statistic)
             unit = comparison.unit
-            inputs = comparison.short_inputs or comparison.inputs
             peer = name.partition(" (")[0]
             lines.append(
-                f"| {task}: {inputs} | {SHORT_NAMES.get(peer, peer)}: {theirs:.1f} {unit} | "
+                f"| {task}: {comparison.short_inputs} | "
+                f"{SHORT_NAMES.get(peer, peer)}: {theirs:.1f} {unit} | "
                 f"{ours:.1f} {unit} | {gap.text(unit).rpartition(' ')[0]} |"
             )
     return "\n".join(lines)

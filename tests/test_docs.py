@@ -121,12 +121,23 @@ def test_every_page_is_on_the_site() -> None:
     assert not [name for name in there if name != "index.md" and f"]({name})" not in index]
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as the site names them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = [re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings]
+    return {re.sub(r"[-\s]+", "-", heading) for heading in plain}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
-        assert target.startswith("../../actions") or (page.parent / target).exists(), (
-            f"{page.name} links to {target}"
-        )
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8"))
+    for target, anchor in links:
+        if target.startswith("../../actions"):
+            continue
+        linked = page.parent / target if target else page
+        assert linked.exists(), f"{page.name} links to {target}"
+        if anchor:
+            assert anchor in anchors(linked), f"{page.name} links to {target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

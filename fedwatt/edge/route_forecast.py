@@ -211,18 +211,18 @@ def _route_remarks(planned: PlannedRoute, *, placed: bool) -> list[str]:
     sentences = []
     if placed and forecast.known < 0.9:
         sentences.append(
-            f"{planned.name}: the fleet drives {forecast.known:.0%} of the route; the rest counts "
-            "as driven as usual, and the intervals are wider for it."
+            f"The fleet has driven {forecast.known:.0%} of {planned.name}; for the rest the usual "
+            "driving is assumed, and the intervals are wider."
         )
     if forecast.hilly < 0.9:
         sentences.append(
-            f"{planned.name}: the climb of {1 - forecast.hilly:.0%} of the route is not known, and "
-            "counts as level. Elevations in the GPX file, or --dem, make it known."
+            f"The elevation of {1 - forecast.hilly:.0%} of {planned.name} is unknown: this part "
+            "counts as flat. Add elevations to the route's points, or a terrain model (--dem)."
         )
     if planned.arrival is not None and planned.arrival.left < 0:
         low, high = planned.arrival.reach(0.9)
         sentences.append(
-            f"{planned.name}: the battery would be empty after {_reach(planned.arrival.reach_m)} "
+            f"On {planned.name} the battery would be empty after {_reach(planned.arrival.reach_m)} "
             f"(90 % interval {_reaches(low, high)})."
         )
     return sentences

@@ -74,7 +74,7 @@ def test_the_table_names_inputs_and_baseline():
     part = {"1": {"errors_percent": {"mean": {"a": {"x": 10.0, "y": 20.0}}}}}
     peers = {"mean": peer_cells(part, "errors_percent", "mean")}
     row = readme_table(
-        [Comparison("trip", "route", "%", {("1", "a"): {"x": 5.0, "y": 9.0}}, peers)]
+        [Comparison("trip", "route", "%", {("1", "a"): {"x": 5.0, "y": 9.0}}, peers, "speed")]
     )
-    last = "| trip: route | mean: 15.0 % | 7.0 % | −8.0 [−8.0, −8.0] |"
+    last = "| trip: speed | mean: 15.0 % | 7.0 % | −8.0 [−8.0, −8.0] |"
     assert row.splitlines()[-1] == last
