@@ -317,7 +317,6 @@ def window_data(vehicles: Sequence[Vehicle], data: DataSettings) -> BoostedData:
     for number, vehicle in enumerate(vehicles):
         client = build_client(vehicle, data)
         assert client.scaler is not None
-        assert client.scaler.mix is None
         series = client.series.astype(np.float64) * client.scaler.scale + client.scaler.center
         for part in x:
             means = summaries(series, client.ends[part], client.window)

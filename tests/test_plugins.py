@@ -55,7 +55,7 @@ def test_a_changed_file_is_read_anew(folder: Path) -> None:
 
 def test_module_from_the_working_folder(folder: Path) -> None:
     assert number("beside:two").value == 2
-    assert number("fedwatt.windows.features:SUMMARY_S").value == 60
+    assert number("fedwatt.windows.features:MEMORY_S").value == 62
 
 
 def test_entry_point(package: Path) -> None:

@@ -366,7 +366,7 @@ def fleet_intervals(
 def balance_entry(mixture: Mixture | None, client: Client) -> dict[str, Any]:
     """Return the card's entry on the trip balance; empty where the vehicle uses none."""
     balance = None if mixture is None else mixture.balance
-    if balance is None or client.scaler is None or client.scaler.mix is not None:
+    if balance is None or client.scaler is None:
         return {}
     return balance.to_json() | {
         "feature_center": client.scaler.center.tolist(),

@@ -140,7 +140,7 @@ def _energy(graph: _Graph, card: ModelCard, network: Network) -> None:
     weights = network.weights
     scaler = network.scaler
     inside = "windows" if scaler is None else _scaled(graph, scaler, "windows")
-    columns = len(card.features) if scaler is None or scaler.mix is None else scaler.mix.shape[1]
+    columns = len(card.features)
     if network.own is not None:
         traced = _traced(network.own, weights, card.window, columns)
         out = _included(graph, traced, inside)
@@ -232,8 +232,6 @@ def _scaled(graph: _Graph, scaler: Scaler, windows: str) -> str:
     inverse = graph.constant("feature_inverse_scale", 1 / scaler.scale)
     x = graph.node("Sub", [windows, center], "centred")
     x = graph.node("Mul", [x, inverse], "scaled")
-    if scaler.mix is not None:
-        x = graph.node("MatMul", [x, graph.constant("feature_mix", scaler.mix)], "mixed")
     return graph.node("Cast", [x], "series", to=TensorProto.FLOAT)
 
 

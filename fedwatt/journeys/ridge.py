@@ -74,7 +74,7 @@ def series_features(series: NDArray[np.float32], ends: IntArray, window: int) ->
 def _unscaled(client: Client) -> tuple[FloatArray, FloatArray]:
     """Return centre and scale of the features; 0 and 1 where they have no physical unit."""
     scaler = client.scaler
-    if scaler is None or scaler.mix is not None:
+    if scaler is None:
         return np.zeros(len(client.features)), np.ones(len(client.features))
     return scaler.center, scaler.scale
 

@@ -183,7 +183,7 @@ def coverage(fleet: Fleet) -> dict[str, Any]:
     factor = len(fleet.clients) / max(len(fleet.at_hand), 1)
     for client in fleet.at_hand:
         scaler = client.scaler
-        if scaler is None or scaler.mix is not None:
+        if scaler is None:
             return {}
         # A second a minute is enough for numbers of two digits.
         samples.append(client.series[::60].astype(np.float64) * scaler.scale + scaler.center)

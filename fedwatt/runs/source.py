@@ -151,12 +151,7 @@ def shares_elevation(config: RunConfig) -> bool:
 def data_without_elevation(data: DataSettings) -> DataSettings | None:
     """Return the same windows without features of climb; None where no other features are left."""
     features = features_without_elevation(data.features)
-    if not features:
-        return None
-    count = len(feature_names(features))
-    components = min(data.components, count)
-    selected = min(data.selected, count)
-    return replace(data, features=features, components=components, selected=selected)
+    return replace(data, features=features) if features else None
 
 
 def learned_for(config: RunConfig) -> Learned | None:

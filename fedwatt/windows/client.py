@@ -27,7 +27,6 @@ from fedwatt.windows.labelled import (
     LabelledTrip,
     Strata,
     elevation_masked,
-    own_mix,
     window_strata,
 )
 from fedwatt.windows.scaling import SCALINGS, FleetScaling, Scaler, about_zero, pooled
@@ -49,10 +48,8 @@ class DataSettings(Checked):
     windows. With `label_scaling` "vehicle" a label is centred and scaled like a feature, from
     training windows; with "fleet" it is divided by `label_scale_wh`, in the target's unit. `split`
     are the shares of training, validation and test trips; `held_out` is the number of vehicles that
-    never train. With `components` each vehicle replaces its features by as many principal ones;
-    with `selected` it silences all but as many best ones (0: neither). With `align` its motion is
-    delayed by the time offset between motion and power that its training trips show
-    (`fedwatt.windows.time_offset`).
+    never train. With `align` its motion is delayed by the time offset between motion and power that
+    its training trips show (`fedwatt.windows.time_offset`).
     """
 
     features: str = "base"
@@ -67,19 +64,11 @@ class DataSettings(Checked):
     split: tuple[float, float, float] = (0.7, 0.1, 0.2)
     split_seed: int = 0
     held_out: int = number(0, "[0, inf]", "vehicles")
-    components: int = 0
-    selected: int = 0
     align: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_leaks(self.predicts, feature_names(self.features))
-        most = len(feature_names(self.features))
-        for name in ("components", "selected"):
-            allowed = f"from 0 (off) to the {most} features of '{self.features}'"
-            check(self, name, 0 <= getattr(self, name) <= most, allowed)
-        alone = not (self.components and self.selected)
-        check(self, "selected", alone, "0 when components is not. Use one of them")
         object.__setattr__(self, "split", tuple(self.split))
         shares = len(self.split) == 3 and all(share > 0 for share in self.split)
         allowed = "three positive shares that add up to 1, such as (0.7, 0.1, 0.2)"
@@ -94,8 +83,6 @@ class DataSettings(Checked):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of a client's series."""
-        if self.components:
-            return tuple(f"component {number + 1}" for number in range(self.components))
         return feature_names(self.features)
 
 
@@ -306,9 +293,6 @@ def build_client(
     if unseen is None:
         _refuse_empty(values, vehicle, target)
     scaler, label_scaler = _scalers(rows, values["train"], names, settings, unseen)
-    if settings.components or settings.selected:
-        mix = own_mix(of["train"], scaler, window, settings.components, settings.selected)
-        scaler = replace(scaler, mix=mix)
     masked = []
     if CLIMB_KNOWN in names:
         masked = [elevation_masked(part, names, vehicle.name) for part in of["train"]]

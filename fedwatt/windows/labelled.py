@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 from fedwatt.windows.features import CLIMB, CLIMB_KNOWN, trip_features
-from fedwatt.windows.scaling import Scaler, principal_mix, selection_mix
 from fedwatt.windows.splits import window_means
 
 MASKED_EVERY = 16
@@ -145,18 +144,3 @@ def _window_values(stratum: Stratum, labelled: LabelledTrip, window: int) -> Flo
         window_means((~np.isfinite(per_second)).astype(float), labelled.ends, length=window) > 0
     )
     return np.where(unknown, np.nan, values)
-
-
-def own_mix(
-    training: Sequence[LabelledTrip], scaler: Scaler, window: int, components: int, selected: int
-) -> FloatArray:
-    """Return the map to a vehicle's components or selected features, from its training trips."""
-    scaled = [scaler.forward(labelled.rows) for labelled in training]
-    if components:
-        return principal_mix(np.concatenate(scaled), components)
-    means = []
-    for rows, labelled in zip(scaled, training, strict=True):
-        columns = [window_means(column, labelled.ends, length=window) for column in rows.T]
-        means.append(np.stack(columns, axis=1))
-    labels = np.concatenate([labelled.labels for labelled in training])
-    return selection_mix(np.concatenate(means), labels, selected)

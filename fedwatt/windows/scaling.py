@@ -1,12 +1,5 @@
 """Centre and scale of a vehicle's features and labels, from its own training trips only.
 
-Fewer features, chosen by a vehicle from its own training trips, are off by default. Principal
-components turn each vehicle's features into a basis of its own. Averaging models across vehicles
-then adds weights that belong to different directions: signs and scales are fixed here, but nothing
-makes the second direction of one car that of another. Selection keeps columns where they are and
-silences those that the vehicle's own linear model has no use for, so columns mean the same
-everywhere. Measure before using either.
-
 A ridge regression through an intercept, y = x · β with 1 as the last feature, minimises the mean
 squared error plus `strength` times Σ variance_f · β_f²: a term is pulled in proportion to its
 feature's variance, so that units do not matter, and the intercept is free.
@@ -29,19 +22,14 @@ LEAST = 0.4  # share of a typical size below which a vehicle's own one does not 
 
 @dataclass(frozen=True, eq=False)
 class Scaler:
-    """`scaled = (values - center) / scale`. Both [features], or [] for a label.
-
-    `mix` [features, columns], where there is one, is applied after that.
-    """
+    """`scaled = (values - center) / scale`. Both [features], or [] for a label."""
 
     center: FloatArray
     scale: FloatArray
-    mix: FloatArray | None = None
 
     def forward(self, values: FloatArray) -> FloatArray:
         """Scale `values` [..., features]."""
-        scaled = (values - self.center) / self.scale
-        return scaled if self.mix is None else scaled @ self.mix
+        return (values - self.center) / self.scale
 
 
 PRIOR_S = 3600.0
@@ -90,7 +78,7 @@ def pooled(prior: Scaler, vehicle: Scaler, seconds: int) -> Scaler:
     s σ₀² + (1 - s) σ₁² + s (1 - s) (c₁ - c₀)².
 
     >>> pooled(Scaler(np.array(0.0), np.array(1.0)), Scaler(np.array(2.0), np.array(1.0)), 3600)
-    Scaler(center=np.float64(1.0), scale=np.float64(1.4142135623730951), mix=None)
+    Scaler(center=np.float64(1.0), scale=np.float64(1.4142135623730951))
     """
     share = PRIOR_S / (PRIOR_S + seconds)
     center = share * prior.center + (1 - share) * vehicle.center
@@ -152,44 +140,6 @@ SCALINGS: Mapping[str, Callable[[FloatArray], Scaler]] = {"zscore": zscore, "rob
 
 
 RIDGE = 1e-3  # relative to the variance of a feature
-# Directions with less than this share of the variance are rounding error and are left silent.
-NO_VARIANCE = 1e-10
-
-
-def principal_mix(rows: FloatArray, components: int) -> FloatArray:
-    """Return the map from scaled features to components of unit variance, [features, components].
-
-    `rows` [seconds, features] are scaled training rows. Components come in falling order of
-    variance; the largest weight of each is positive.
-
-    >>> principal_mix(np.array([[2.0, -2.0], [-2.0, 2.0]]), 1).round(6)
-    array([[ 0.25],
-           [-0.25]])
-    """
-    centred = rows - rows.mean(axis=0)
-    variance, directions = np.linalg.eigh(centred.T @ centred / len(rows))
-    order = np.argsort(variance)[::-1][:components]
-    variance, directions = variance[order], directions[:, order]
-    # Ties, as of two features that only mirror each other, go to the first.
-    largest = np.argmax(np.round(np.abs(directions), 9), axis=0)
-    signs = np.sign(directions[largest, np.arange(len(order))])
-    counts = variance > NO_VARIANCE * max(float(variance[0]), 1.0)
-    sizes = np.where(counts, 1 / np.sqrt(np.maximum(variance, 1e-300)), 0.0)
-    return np.asarray(directions * signs * sizes)
-
-
-def selection_mix(window_means: FloatArray, labels: FloatArray, keep: int) -> FloatArray:
-    """Return the map that silences all but `keep` features, diagonal [features, features].
-
-    A ridge regression of window energy [windows] on the windows' mean features [windows, features]
-    ranks features by what a standard deviation of each moves.
-    """
-    centred = window_means - window_means.mean(axis=0)
-    spread = centred.std(axis=0)
-    gram = centred.T @ centred / len(centred) + RIDGE * np.eye(centred.shape[1])
-    weights = np.linalg.solve(gram, centred.T @ (labels - labels.mean()) / len(centred))
-    best = np.argsort(-np.abs(weights) * spread, kind="stable")[:keep]
-    return np.diag(np.isin(np.arange(len(spread)), best).astype(float))
 
 
 def pulled(gram: FloatArray, right: FloatArray, strength: float) -> FloatArray:

@@ -10,12 +10,10 @@ import torch
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.graph import Network, build
-from fedwatt.edge.trips import predict_trip
 from fedwatt.federation import Federation, Training
 from fedwatt.models import get_model
 from fedwatt.synthetic import synthetic_fleet, synthetic_vehicles
 from fedwatt.windows import DataSettings, build_fleet
-from fedwatt.windows.client import split_of_trips
 from fedwatt.windows.features import trip_features
 
 from .toys import trained
@@ -97,20 +95,6 @@ def test_the_scaled_form_maps_physical_features_to_wh(backbone, embedded, tmp_pa
         wanted = client.energy_wh(torch_energy(run, client))
         gap = np.abs(got - wanted)
         assert (gap <= 1e-5 * np.maximum(np.abs(wanted), client.label_scale_wh)).all()
-
-
-def test_components_of_a_vehicle_are_part_of_its_graph(vehicle, tmp_path):
-    run = trained(components=3)
-    fleet = build_fleet([vehicle], run.config.data, "one")
-    export(run, tmp_path / "model.onnx", vehicle=vehicle)
-    model = EnergyModel(tmp_path / "model.onnx")
-    assert len(model.card.features) == 8
-    splits = split_of_trips(vehicle, fleet.settings)
-    test = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
-    got = [predict_trip(model, trip, vehicle.name).windows_wh[::10] for trip in test]
-    wanted = fleet.clients[0].energy_wh(torch_energy(run, fleet.clients[0]))
-    # float64 products in another order before the cast to float32
-    assert np.concatenate(got) == pytest.approx(wanted, rel=1e-4)
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)

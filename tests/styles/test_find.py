@@ -115,8 +115,6 @@ def test_one_clear_sentence_each() -> None:
     six = vehicles([CALM, BRISK] * 3)
     with pytest.raises(SettingError, match="'speed' is not among the features"):
         looked_at(build_fleet(six, replace(SETTINGS, features="acceleration"), "six"))
-    with pytest.raises(SettingError, match=r"leave data\.components and data\.selected at 0"):
-        looked_at(build_fleet(six, replace(SETTINGS, components=2), "six"))
     network = nn.Sequential(nn.Flatten(), nn.Linear(60, 3), nn.Tanh(), nn.Linear(3, 1))
     own = Federation(build_fleet(six, SETTINGS, "six"), network, training=Training(rounds=1))
     with pytest.raises(SettingError, match="read off a hidden layer"):

@@ -126,24 +126,14 @@ class MappingReader:
             )
         self._mapping = mapping
         self._tables = tables
-        self._layout = _layout(mapping)
         self.columns = (*KEYS, *mapping.channels)
         self._codes: dict[tuple[str, str], int] = {}
         self._kinds: dict[str, set[str]] = {}
 
     def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
         """Stream every file into the spill."""
-
-        def add(frame: pl.DataFrame, number: int, first_row: int) -> Account:
-            table = self._tables[number]
-            tidy = self._tidy(frame, table.path, number)
-            self._refuse_unreadable_times(frame, tidy, table.where, first_row)
-            self._refuse_lost_letters(tidy, table.where, first_row)
-            return self._add(tidy, spill, table.kind)
-
-        def layout(table: TableFile) -> TableLayout:
-            return replace(self._layout, skippable=not table.named)
-
+        layout = _layout(self._mapping)
+        add = partial(self._add, spill)
         account, passed_over = read_tables(self._tables, layout, add, progress)
         if not self._kinds:
             raise DataError(
@@ -185,30 +175,30 @@ class MappingReader:
             pl.lit(0.0 if by_gaps else float(source)).alias("source"),
             # Dated times are on one clock; those of a file that starts at 0 are not.
             pl.when(time_s > DATED_S).then(0.0).alias("day"),
-            time_s.alias("time_s"),
+            pl.when(time_s.is_finite()).then(time_s).alias("time_s"),
             *(_channel(name, channel, present) for name, channel in channels),
         )
 
-    def _add(self, tidy: pl.DataFrame, spill: Spill, kind: str) -> Account:
-        keyed = tidy
+    def _add(self, spill: Spill, frame: pl.DataFrame, number: int, first_row: int) -> Account:
+        """Add rows to the spill; count those without a vehicle, trip or time."""
+        table = self._tables[number]
+        keyed = self._tidy(frame, table.path, number)
+        self._refuse_unreadable_times(frame, keyed, table.where, first_row)
+        self._refuse_lost_letters(keyed, table.where, first_row)
         accounts = []
         for column, what in (("time_s", "time"), ("vehicle", "vehicle"), ("trip_name", "trip")):
             rows = keyed.height
-            has_value = pl.col(column).is_not_null()
-            keyed = keyed.filter(
-                has_value & pl.col(column).is_finite() if what == "time" else has_value
-            )
+            keyed = keyed.drop_nulls(column)
             accounts.append(Account.passed_over("rows", rows - keyed.height, f"without a {what}"))
         for part in keyed.partition_by("vehicle", maintain_order=True):
             vehicle = str(part["vehicle"][0])
-            self._kinds.setdefault(vehicle, set()).add(kind)
+            self._kinds.setdefault(vehicle, set()).add(table.kind)
             names = part["trip_name"].unique(maintain_order=True).to_list()
-            for name in names:
-                self._codes.setdefault((vehicle, name), len(self._codes))
-            numbers = [float(self._codes[vehicle, name]) for name in names]
-            trip = pl.col("trip_name").replace_strict(names, numbers, return_dtype=pl.Float64)
-            matrix = part.with_columns(trip.alias("trip")).select(self.columns).to_numpy()
-            spill.add(vehicle, matrix)
+            codes = [
+                float(self._codes.setdefault((vehicle, name), len(self._codes))) for name in names
+            ]
+            trip = pl.col("trip_name").replace_strict(names, codes, return_dtype=pl.Float64)
+            spill.add(vehicle, part.with_columns(trip=trip).select(self.columns).to_numpy())
         return Account.total(accounts)
 
     def _no_vehicle(self, rows: int) -> str:

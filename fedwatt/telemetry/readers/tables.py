@@ -32,8 +32,8 @@ LOST = "\ufffd"
 # A file may be one's own export or a download.
 AGAIN = "Export or download it again"
 
-# Takes rows, what was done to read them, and the number of the first row.
-Sink = Callable[[pl.DataFrame, Account, int], None]
+Blocks = Iterator[tuple[pl.DataFrame, Account, int, int]]
+"""Rows, what was done to read them, the number of the first one, and their bytes in the file."""
 Text = TypeVar("Text", pl.Expr, pl.Series)
 
 
@@ -73,14 +73,10 @@ class WantedColumn:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """Format of a CSV file, and the columns to read.
-
-    A file without these columns is refused, or passed over if it is `skippable`: met in a folder.
-    """
+    """Format of a CSV file, and the columns to read; `hint` ends the message on a missing one."""
 
     columns: Mapping[str, WantedColumn]
     form: TextForm = COMMAS
-    skippable: bool = False
     hint: str = ""
 
 
@@ -235,10 +231,8 @@ def as_numbers(
     return pl.DataFrame(columns), Account.total(accounts)
 
 
-def read_csv(
-    path: Path, layout: TableLayout, sink: Sink, seen: Callable[[int], None], where: str
-) -> None:
-    """Hand the rows of a CSV file to `sink`, block by block; `seen` takes the bytes of each."""
+def read_csv(path: Path, layout: TableLayout, where: str) -> Blocks:
+    """Yield the rows of a CSV file."""
     table = None
     row = layout.form.skip_rows + 2 + layout.form.units_row
     for block in _blocks(path, where):
@@ -247,9 +241,8 @@ def read_csv(
             table, rows = _read_header(block, layout, where)
         if rows.strip():
             frame, account = table.frame(rows, row)
-            sink(frame, account, row)
+            yield frame, account, row, len(block)
             row += frame.height
-        seen(len(block))
 
 
 def _blocks(path: Path, where: str) -> Iterator[bytes]:
@@ -327,58 +320,47 @@ def scan_typed(path: Path, where: str) -> tuple[pl.LazyFrame, list[str], int]:
         ) from error
 
 
-def read_typed(
-    path: Path, layout: TableLayout, sink: Sink, seen: Callable[[int], None], where: str
-) -> None:
-    """Hand the rows of a Parquet file or a workbook to `sink`, block by block."""
-    size = path.stat().st_size
+def read_typed(path: Path, layout: TableLayout, where: str) -> Blocks:
+    """Yield the rows of a Parquet file or a workbook."""
     table, header, rows = scan_typed(path, where)
     columns = resolve(header, layout, where)
     chosen = [pl.col(header[position]).alias(name) for name, position in columns.items()]
     for start in range(0, rows, BLOCK_ROWS):
-        count = min(BLOCK_ROWS, rows - start)
         try:
-            frame = table.slice(start, count).select(chosen).collect()
+            frame = table.slice(start, BLOCK_ROWS).select(chosen).collect()
         except pl.exceptions.PolarsError as error:
             raise DataError(
                 f"{where}, from row {start + 1}: the file is damaged "
                 f"({str(error).splitlines()[0]}). {AGAIN}."
             ) from error
         frame, account = as_numbers(frame, layout, where, start + 1)
-        sink(frame, account, start + 1)
-        seen(size * count // rows)
+        yield frame, account, start + 1, path.stat().st_size * frame.height // rows
 
 
 def read_tables(
     tables: Sequence[TableFile],
-    layout_of: Callable[[TableFile], TableLayout],
+    layout: TableLayout,
     add: Callable[[pl.DataFrame, int, int], Account],
     progress: Progress,
 ) -> tuple[Account, tuple[str, ...]]:
     """Hand all rows to `add`; return their account and sentences on files that were passed over.
 
-    `add(rows, number of the table, number of the first row)` is called block by block.
+    `add(rows, number of the table, number of the first row)` is called block by block. A file
+    without the columns is refused if the user named it, and passed over if it was met in a folder.
     """
     total = sum(table.path.stat().st_size for table in tables)
     done = 0
     accounts: list[Account] = []
     problems: dict[str, str] = {}
     for number, table in enumerate(tables):
-        layout = layout_of(table)
-
-        def sink(frame: pl.DataFrame, account: Account, row: int, number: int = number) -> None:
-            accounts.append(account + add(frame, number, row))
-
-        def seen(size: int, where: str = table.where) -> None:
-            nonlocal done
-            done += size
-            progress(min(done, total), total, f"reading {where}")
-
         read = read_typed if table.path.suffix.lower() in TYPED else read_csv
         try:
-            read(table.path, layout, sink, seen, table.where)
+            for frame, account, row, size in read(table.path, layout, table.where):
+                accounts += [account, add(frame, number, row)]
+                done += size
+                progress(min(done, total), total, f"reading {table.where}")
         except OtherTableError as error:
-            if not layout.skippable:
+            if table.named:
                 raise
             problems[table.where] = str(error).removesuffix(layout.hint).strip()
     return Account.total(accounts), left_out(problems)

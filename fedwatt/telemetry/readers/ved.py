@@ -17,7 +17,6 @@ its mean. Flags are empty unless set. Positions are the receiver's, as in VED; `
 is ignored, since its unit is not certain: energy comes from V and I.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +28,7 @@ import polars as pl
 from fedwatt.errors import DataError, SettingError, unknown
 from fedwatt.telemetry.cleaning import VED_CLEANING, Cleaning
 from fedwatt.telemetry.cleaning.account import Account
-from fedwatt.telemetry.readers.files import TableFile, as_paths, find_static, find_tables
+from fedwatt.telemetry.readers.files import as_paths, find_static, find_tables
 from fedwatt.telemetry.readers.stream import (
     KEYS,
     Candidate,
@@ -123,39 +122,33 @@ def read_static(paths: Iterable[Path]) -> dict[int, StaticFacts]:
     """Return the rows of all static files by vehicle number."""
     facts: dict[int, StaticFacts] = {}
     for path in paths:
-        for row in _rows(path):
-            if (number := _as_number(row.get("VehId"))) is not None:
-                facts[int(number)] = _static(row)
+        table = read_workbook(path)
+        if "VehId" not in table.columns or not set(TYPE_COLUMNS) & set(table.columns):
+            raise DataError(
+                f"{path.name} has no column 'VehId' or none of {' and '.join(TYPE_COLUMNS)}. "
+                "Is it one of VED's static files?"
+            )
+        for row in table.with_columns(pl.all().cast(pl.String).str.strip_chars()).to_dicts():
+            filled = {k: text for k, text in row.items() if text and text.upper() != "NO DATA"}
+            number = _as_number(filled.get("VehId", ""))
+            if number is not None:
+                facts[int(number)] = _static(filled)
     return facts
 
 
-def _rows(path: Path) -> list[dict[str, object]]:
-    table = read_workbook(path)
-    if "VehId" not in table.columns or not set(TYPE_COLUMNS) & set(table.columns):
-        raise DataError(
-            f"{path.name} has no column 'VehId' or none of {' and '.join(TYPE_COLUMNS)}. "
-            "Is it one of VED's static files?"
-        )
-    return table.to_dicts()
-
-
-def _static(row: Mapping[str, object]) -> StaticFacts:
-    kind = next((text for name in TYPE_COLUMNS if (text := _text(row.get(name)))), "").lower()
-    texts = {fact: _text(row.get(column)) for column, fact in FACTS.items()}
-    facts: dict[str, str | float] = {fact: text for fact, text in texts.items() if text}
-    if pounds := _as_number(row.get("Generalized_Weight")):
+def _static(row: Mapping[str, str]) -> StaticFacts:
+    kind = next((row[name].lower() for name in TYPE_COLUMNS if name in row), "")
+    facts: dict[str, str | float] = {
+        fact: row[column] for column, fact in FACTS.items() if column in row
+    }
+    if pounds := _as_number(row.get("Generalized_Weight", "")):
         facts["mass_kg"] = round(pounds * KG_PER_LB, 1)
     return StaticFacts(kind if kind in TYPES else "", facts)
 
 
-def _text(value: object) -> str:
-    text = "" if value is None else str(value).strip()
-    return "" if text.upper() == "NO DATA" else text
-
-
-def _as_number(value: object) -> float | None:
+def _as_number(text: str) -> float | None:
     try:
-        return float(_text(value))
+        return float(text)
     except ValueError:
         return None
 
@@ -230,6 +223,18 @@ def import_ved(
     return VehicleStream(reader, cleaning, progress)
 
 
+@dataclass
+class Recorded:
+    """What was read of a vehicle; `spilled` if its rows are in the spill."""
+
+    rows: int = 0
+    pack_rows: int = 0
+    engine_rows: int = 0
+    stated_type: str = ""
+    kinds: set[str] = field(default_factory=set)
+    spilled: bool = False
+
+
 class VedReader:
     """Reads VED files into a spill and knows which vehicles were asked for."""
 
@@ -249,21 +254,17 @@ class VedReader:
         self._tables = find_tables(files, workbooks=False)
         self._static: dict[int, StaticFacts] = read_static(find_static(files))
         self.columns = (*KEYS, *form.channels)
-        self._rows: Counter[int] = Counter()
-        self._pack_rows: Counter[int] = Counter()
-        self._engine_rows: Counter[int] = Counter()
-        self._stated: dict[int, str] = {}
-        self._kinds: dict[int, set[str]] = {}
-        self._spilled: set[int] = set()
+        self._recorded: dict[int, Recorded] = {}
 
     def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
         """Stream every file into the spill."""
-
-        def add(frame: pl.DataFrame, number: int, first_row: int) -> Account:
-            return self._add(frame, number, spill, self._tables[number].kind)
-
-        account, passed_over = read_tables(self._tables, self._layout, add, progress)
-        if not self._rows:
+        columns = self._form.raw
+        if self._unlabelled:
+            columns = {n: replace(column, required=n in DRIVING) for n, column in columns.items()}
+        layout = TableLayout(columns, hint=self._form.hint)
+        add = partial(self._add, spill)
+        account, passed_over = read_tables(self._tables, layout, add, progress)
+        if not self._recorded:
             why = " ".join(passed_over) or "the files hold no rows."
             raise DataError(f"Nothing to import: {why}")
         return account, passed_over
@@ -272,14 +273,14 @@ class VedReader:
         """Return the vehicles of the types asked for, by number."""
         chosen = []
         left_out = []
-        for number in sorted(self._rows):
+        for number, recorded in sorted(self._recorded.items()):
             kind, how = self._type(number)
-            if kind in self._types and number in self._spilled:
+            if kind in self._types and recorded.spilled:
                 chosen.append(self._candidate(number, kind, how))
                 continue
             reason = f"{kind}, not asked for" if kind not in self._types else "no pack signals"
             left_out.append(Account.passed_over("vehicles", 1, reason))
-            left_out.append(Account.passed_over("rows", self._rows[number], reason))
+            left_out.append(Account.passed_over("rows", recorded.rows, reason))
         return chosen, Account.total(left_out)
 
     def _candidate(self, number: int, kind: str, how: str) -> Candidate:
@@ -288,7 +289,7 @@ class VedReader:
             "powertrain": "phev-electric" if electric_only else kind,
             "powertrain_from": how,
             "source": self._form.source,
-            "file_kind": "+".join(sorted(self._kinds[number])),
+            "file_kind": "+".join(sorted(self._recorded[number].kinds)),
             **self._static.get(number, StaticFacts()).facts,
         }
         return Candidate(
@@ -299,23 +300,17 @@ class VedReader:
         )
 
     def _type(self, number: int) -> tuple[str, str]:
+        """Return the type of a vehicle, and where it is from."""
         static = self._static.get(number, StaticFacts()).powertrain
         if static:
             return static, "static file"
-        if number in self._stated:
-            return self._stated[number], "column EngineType"
-        pack_rows = self._pack_rows[number]
-        engine_rows = self._engine_rows[number]
-        inferred = inferred_type(pack_rows=pack_rows, engine_rows=engine_rows)
+        recorded = self._recorded[number]
+        if recorded.stated_type:
+            return recorded.stated_type, "column EngineType"
+        inferred = inferred_type(pack_rows=recorded.pack_rows, engine_rows=recorded.engine_rows)
         return inferred, "inferred from its signals"
 
-    def _layout(self, table: TableFile) -> TableLayout:
-        columns = self._form.raw
-        if self._unlabelled:
-            columns = {n: replace(column, required=n in DRIVING) for n, column in columns.items()}
-        return TableLayout(columns, skippable=not table.named, hint=self._form.hint)
-
-    def _add(self, frame: pl.DataFrame, source: int, spill: Spill, kind: str) -> Account:
+    def _add(self, spill: Spill, frame: pl.DataFrame, source: int, first_row: int) -> Account:
         """Add the rows of vehicles that may be asked for; count all others."""
         frame = frame.with_columns(
             pl.lit(None, dtype=pl.String if column.text else pl.Float64).alias(name)
@@ -335,20 +330,20 @@ class VedReader:
         )
         for part in tidy.partition_by("vehicle", maintain_order=True):
             number = int(part["vehicle"][0])
-            pack = part.height - max(part["voltage_v"].null_count(), part["current_a"].null_count())
-            self._rows[number] += part.height
-            self._pack_rows[number] += pack
-            self._engine_rows[number] += part.height - part["engine_rpm"].null_count()
-            if part["type"][0] is not None:
-                self._stated[number] = part["type"][0]
-            self._kinds.setdefault(number, set()).add(kind)
+            pack_rows = min(part["voltage_v"].count(), part["current_a"].count())
+            recorded = self._recorded.setdefault(number, Recorded())
+            recorded.rows += part.height
+            recorded.pack_rows += pack_rows
+            recorded.engine_rows += part["engine_rpm"].count()
+            recorded.stated_type = part["type"][0] or recorded.stated_type
+            recorded.kinds.add(self._tables[source].kind)
             powertrain = self._static.get(number, StaticFacts()).powertrain
             is_requested = (
-                powertrain in self._types if powertrain else bool(pack) or self._unlabelled
+                powertrain in self._types if powertrain else bool(pack_rows) or self._unlabelled
             )
             # A block in which the pack is silent still belongs to a vehicle spilled before.
-            if is_requested or number in self._spilled:
-                self._spilled.add(number)
+            if is_requested or recorded.spilled:
+                recorded.spilled = True
                 spill.add(str(number), part.select(self.columns).to_numpy())
         return Account.passed_over("rows", frame.height - keyed.height, "no vehicle, trip or time")
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from fedwatt.telemetry.channels import CHANNELS, DEGREE_MINUTE, MAPPABLE, POSITION
 from fedwatt.telemetry.cleaning.glitches import METRES_PER_DEGREE
-from fedwatt.telemetry.readers.mapping_reader import converted, degrees
+from fedwatt.telemetry.readers.mapping_reader import converted
 from fedwatt.telemetry.recognise.header_words import fit, foreign_unit, stated_unit
 from fedwatt.telemetry.recognise.table_sample import TableSample, is_numeric
 from fedwatt.telemetry.trip import FloatArray
@@ -47,14 +47,15 @@ class Guess:
 def find_channels(sample: TableSample, taken: Sequence[str], time_s: pl.Series) -> dict[str, Guess]:
     """Return the columns of a recording's channels, in the order of `MAPPABLE`."""
     offers = []
-    for place, column in enumerate(sample.columns):
+    for column in sample.columns:
         for named in MAPPABLE if column not in taken else ():
             channel = _counter_or_step(sample, column, named)
             if guess := _offer(sample, column, channel, fit(column, named)):
-                offers.append((guess.fit, -place, channel, guess))
+                offers.append((channel, guess))
+    offers.sort(key=lambda offer: -offer[1].fit)
     guesses: dict[str, Guess] = {}
     used: set[str] = set()
-    for _, _, channel, guess in sorted(offers, key=lambda offer: offer[:2], reverse=True):
+    for channel, guess in offers:
         if channel not in guesses and guess.column not in used:
             guesses[channel] = guess
             used.add(guess.column)
@@ -68,94 +69,67 @@ def _offer(sample: TableSample, column: str, channel: str, fits: float) -> Guess
     units = CHANNELS[channel].units
     if not fits or foreign_unit(column, units):
         return None
-    numbers = sample.numbers(column)
-    stated = stated_unit(column, units) or stated_unit(f"x [{sample.unit_row(column)}]", units)
-    if not sample.filled[column]:
-        # Nothing speaks against a column of a file without rows; an empty one is no channel.
-        usual = stated or CHANNELS[channel].usual_unit
-        why = "by its name" if stated else _assumed(channel)
-        return Guess(column, usual, why, fits) if not sample.rows.height else None
-    if not is_numeric(sample.rows[column], numbers):
-        if channel in POSITION and is_numeric(sample.rows[column], _degrees(sample, column)):
+    if not is_numeric(sample.rows[column], sample.numbers(column)):
+        if channel in POSITION and is_numeric(
+            sample.rows[column], _readings(sample, column, channel, DEGREE_MINUTE)
+        ):
             return Guess(column, DEGREE_MINUTE, "text of degrees and minutes", fits)
         return None
-    unit, why = _unit(numbers, channel, stated)
+    stated = stated_unit(column, units) or stated_unit(f"x [{sample.unit_row(column)}]", units)
+    unit, why = _unit(sample, column, channel, stated)
     return Guess(column, unit, why, fits) if unit else None
 
 
-def _degrees(sample: TableSample, column: str) -> pl.Series:
-    """Return positions as text, in degrees."""
-    return sample.rows.select(degrees(pl.col(column)))[column]
+def _readings(sample: TableSample, column: str, channel: str, unit: str) -> pl.Series:
+    """Return a column that is measured in `unit`, in the channel's own unit."""
+    raw = sample.rows[column] if unit == DEGREE_MINUTE else sample.numbers(column)
+    return raw.to_frame("x").select(converted(pl.col("x"), channel, unit))["x"]
 
 
-def _position(sample: TableSample, guess: Guess) -> FloatArray:
-    """Return the readings of a position in degrees, NaN where there is none."""
-    if guess.unit == DEGREE_MINUTE:
-        return _degrees(sample, guess.column).to_numpy()
-    factor, _ = CHANNELS[POSITION[0]].units[guess.unit]
-    return (sample.numbers(guess.column) * factor).to_numpy()
-
-
-def _number_units(channel: str) -> list[str]:
-    """Return the units of a channel that numbers may have."""
-    return [unit for unit in CHANNELS[channel].units if unit != DEGREE_MINUTE]
-
-
-def _assumed(channel: str) -> str:
-    return "guessed: one of " + ", ".join(_number_units(channel))
-
-
-def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
+def _unit(sample: TableSample, column: str, channel: str, stated: str) -> tuple[str, str]:
     """Return unit of readings and why; ("", "") if they fit the channel in none."""
+    largest = float(sample.numbers(column).abs().quantile(0.99) or 0.0)
+    units = [unit for unit in CHANNELS[channel].units if unit != DEGREE_MINUTE]
+    shares = {unit: _plausible(_readings(sample, column, channel, unit), channel) for unit in units}
     if channel == "soc":
-        return _share_or_percent(numbers, stated)
+        return _share_or_percent(sample.numbers(column), shares, stated)
     if stated:
-        believed = _plausible(numbers, channel, stated) >= PLAUSIBLE
         # Negative speeds are the channel's all the same: cleaning says what is wrong with them.
-        return (stated, "by its name") if believed or channel == "speed_mps" else ("", "")
-    usual = CHANNELS[channel].usual_unit
-    largest = float(numbers.abs().quantile(0.99) or 0.0)
+        believed = shares[stated] >= PLAUSIBLE or channel == "speed_mps"
+        return (stated, "by its name") if believed else ("", "")
     if channel in KILO_BELOW and largest:
         if largest < KILO_BELOW[channel]:
             return "kW", f"guessed: none is above {largest:.3g}"
         return "W", f"guessed: they reach {largest:.3g}"
     if channel == "ambient_c" and HOTTEST_C < largest < COLDEST_K:
         return "°F", f"guessed: they reach {largest:.3g}"
-    if _plausible(numbers, channel, usual) >= CLEARLY or channel == "speed_mps":
-        other_units = [unit for unit in _number_units(channel) if unit != usual]
-        if (
-            channel in POSITION
-            and max(_plausible(numbers, channel, o) for o in other_units) < PLAUSIBLE
-        ):
+    usual = CHANNELS[channel].usual_unit
+    if shares[usual] >= CLEARLY or channel == "speed_mps":
+        fitting = [unit for unit, share in shares.items() if share >= PLAUSIBLE]
+        if channel in POSITION and fitting == [usual]:
             return usual, "no other unit fits"
-        return usual, _assumed(channel)
-    shares = {unit: _plausible(numbers, channel, unit) for unit in _number_units(channel)}
+        return usual, f"guessed: one of {', '.join(units)}"
     best = max(shares, key=lambda unit: shares[unit])
-    if shares[best] < PLAUSIBLE:
-        return "", ""
-    return best, "guessed: no other unit fits"
+    return (best, "guessed: no other unit fits") if shares[best] >= PLAUSIBLE else ("", "")
 
 
-def _share_or_percent(numbers: pl.Series, stated: str) -> tuple[str, str]:
+def _share_or_percent(
+    numbers: pl.Series, shares: Mapping[str, float], stated: str
+) -> tuple[str, str]:
     """Return a state of charge from 0 to 1 or from 0 to 100: its readings tell, whatever its name
     says.
     """
     largest = float(np.nanmax(numbers.to_numpy(), initial=0.0))
     unit = "1" if largest <= CHANNELS["soc"].high else "%"
-    if _plausible(numbers, "soc", unit) < PLAUSIBLE:
+    if shares[unit] < PLAUSIBLE:
         return "", ""
-    if unit == stated:
-        return unit, "by its name"
-    return unit, f"its readings reach {largest:.3g}"
+    return unit, "by its name" if unit == stated else f"its readings reach {largest:.3g}"
 
 
-def _plausible(numbers: pl.Series, channel: str, unit: str) -> float:
-    """Return the share of readings within the channel's limits, in this unit."""
-    read = pl.DataFrame({"x": numbers.drop_nulls()})
-    values = read.select(converted(pl.col("x"), channel, unit))["x"].to_numpy()
-    limits = CHANNELS[channel]
-    within = (values >= limits.low) & (values <= limits.high)
-    return float(within.mean()) if len(within) else 0.0
+def _plausible(readings: pl.Series, channel: str) -> float:
+    """Return the share of readings within the channel's limits."""
+    within = readings.is_between(CHANNELS[channel].low, CHANNELS[channel].high)
+    return float(within.sum()) / max(within.count(), 1)
 
 
 def _counter_or_step(sample: TableSample, column: str, channel: str) -> str:
@@ -177,7 +151,10 @@ def speed_by_positions(
     if not all(name in guesses for name in POSITION):
         return guess
     speed = sample.numbers(guess.column).to_numpy()
-    latitude, longitude = (_position(sample, guesses[name]) for name in POSITION)
+    latitude, longitude = (
+        _readings(sample, guesses[name].column, name, guesses[name].unit).to_numpy()
+        for name in POSITION
+    )
     ratio = _metres_ratio(time_s.to_numpy(), speed, latitude, longitude)
     for unit in SPEED_UNITS:
         factor = CHANNELS["speed_mps"].units[unit][0]
@@ -213,12 +190,11 @@ def discharge_sign(
     if name == "energy_total_wh":
         return "positive", "a counter of what was used"
     values = sample.numbers(channels[name].column).gather(order).to_numpy()
-    if "speed_mps" not in channels:
-        return _sign_by_motion(values, np.zeros(len(values)))
-    moved = channels["speed_mps"]
-    speed = pl.DataFrame({"v": sample.numbers(moved.column).gather(order)})
-    speed = speed.select(converted(pl.col("v"), "speed_mps", moved.unit))
-    return _sign_by_motion(values, speed["v"].to_numpy())
+    speed = np.zeros(len(values))
+    if moved := channels.get("speed_mps"):
+        readings = _readings(sample, moved.column, "speed_mps", moved.unit)
+        speed = readings.gather(order).to_numpy()
+    return _sign_by_motion(values, speed)
 
 
 def _sign_by_motion(values: FloatArray, speed_mps: FloatArray) -> tuple[str, str]:

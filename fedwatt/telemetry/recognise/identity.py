@@ -42,23 +42,35 @@ class Spacing:
         return f"rows are usually {self.interval_s:.3g} s apart"
 
 
-def spacing(stretches: Sequence[FloatArray]) -> Spacing:
-    """Measure stretches of time, each of one vehicle and in any order, [rows] each.
+def spacing(steps_s: FloatArray) -> Spacing:
+    """Return the spacing of rows that follow each other by `steps_s` within a vehicle, [rows].
 
-    >>> spacing([np.arange(0.0, 600.0, 15.0)])
+    >>> spacing(np.full(39, 15.0))
     Spacing(interval_s=15.0, maximum_gap_s=38.0, pause_s=300.0)
-    >>> spacing([np.arange(0.0, 600.0)]).maximum_gap_s
+    >>> spacing(np.full(599, 1.0)).maximum_gap_s
     10.0
     """
-    steps = [np.diff(np.unique(times[np.isfinite(times)])) for times in stretches]
-    apart = np.concatenate(steps) if steps else np.empty(0)
-    apart = apart[apart < PAUSE_S]
+    apart = steps_s[steps_s < PAUSE_S]
     if not len(apart):
         return Spacing(float("nan"), USUAL_GAP_S, PAUSE_S)
     interval = float(np.median(apart))
     events = min(float(np.quantile(apart, EVENT_SHARE)), LONGEST_EVENT_S)
     gap = max(USUAL_GAP_S, ceil(ROWS_BRIDGED * interval), ceil(events))
     return Spacing(interval, float(gap), max(PAUSE_S, PAUSES_GAPS * gap))
+
+
+def row_steps(
+    samples: Sequence[TableSample], times: Sequence[pl.Series], vehicle: str
+) -> FloatArray:
+    """Return the seconds between rows of a vehicle in a piece of a file, whatever their order."""
+    keys = ["#", vehicle] if vehicle else ["#"]
+    steps = [np.empty(0)]
+    for sample, time in zip(samples, times, strict=True):
+        at = pl.col("row's time").drop_nulls().unique().sort()
+        rows = sample.rows.select(*keys, time.alias("row's time"))
+        parts = rows.group_by(keys).agg(at.diff().drop_nulls())
+        steps.append(parts["row's time"].explode().drop_nulls().to_numpy())
+    return np.concatenate(steps)
 
 
 LOOKED_AT = 400
@@ -113,8 +125,6 @@ def find_clock(samples: Sequence[TableSample], order: str = "") -> Clock:
     """
     first = samples[0]
     fits = {name: fit(name, "time") for name in first.columns}
-    if not first.rows.height and any(fits.values()):
-        return _unseen_clock(max(fits, key=lambda name: fits[name]))
     filled = [name for name in first.columns if first.filled[name]]
     named = [name for name in filled if fits[name]]
     candidates: dict[tuple[str, ...], float] = {(name,): fits[name] for name in named}
@@ -148,13 +158,6 @@ def _no_time(sample: TableSample, named: Sequence[str]) -> str:
         f"{', '.join(sample.columns[:12])}. Call the right one 'time', or set column and unit in "
         "[time] of a mapping."
     )
-
-
-def _unseen_clock(name: str) -> Clock:
-    """Return the clock of a file without rows, by its header alone."""
-    unit = stated_unit(name, TIME)
-    why = "by its name" if unit else "not known: no rows to guess from"
-    return Clock((name,), unit or "s", why)
 
 
 def _texts(samples: Sequence[TableSample], columns: tuple[str, ...]) -> pl.Series:
@@ -284,17 +287,14 @@ LONG_S = 12 * 3600.0
 MANY_REPEATED = 0.2
 FEW_REPEATED = 0.02
 MOSTLY_PAUSED = 0.5
-SMOOTHER = 5.0
-"""How many times less a track must change within the values of a column that names vehicles."""
 
 
 def find_vehicle_column(
-    sample: TableSample, free: Sequence[str], times: pl.Series, tracks: Sequence[str]
+    sample: TableSample, free: Sequence[str], times: pl.Series
 ) -> tuple[str, str]:
     """Return the column of vehicles' names among those that are `free`, and why; ("", "") for none.
 
-    Either by its name, or its few values tell vehicles apart: by `times`, or because what
-    changes steadily in a vehicle (`tracks`: columns of position, charge, distance) jumps otherwise.
+    Either by its name, or because its few values tell vehicles apart by `times`.
     """
     distinct = {name: sample.rows[name].n_unique() for name in free}
     named = [name for name in free if names_id(name, "vehicle")]
@@ -304,11 +304,10 @@ def find_vehicle_column(
         return max(named, key=lambda name: distinct[name]), "by its name"
     for name in free:
         column = sample.rows[name]
-        if _is_few(column) and distinct[name] > 1 and not names_id(name, "trip"):
-            if why := _tells_apart(times, column):
-                return name, why
-            if any(_smooths(times, column, sample.numbers(track)) for track in tracks):
-                return name, "within each of its values the vehicle moves steadily"
+        if distinct[name] < 2 or not _is_few(column) or names_id(name, "trip"):
+            continue
+        if why := _tells_apart(times, column):
+            return name, why
     return "", ""
 
 
@@ -330,15 +329,6 @@ def _tells_apart(times: pl.Series, column: pl.Series) -> str:
     if everywhere["backward"][0] >= within.height - 1 and not most["backward"][0]:
         return "time runs forward within each of its values only"
     return ""
-
-
-def _smooths(times: pl.Series, column: pl.Series, track: pl.Series) -> bool:
-    """Return whether a track changes far less from row to row within each value of the column."""
-    rows = pl.DataFrame({"time": times, "value": column, "track": track}).drop_nulls().sort("time")
-    steps = pl.col("track").diff().abs()
-    everywhere = rows.select(steps.sum()).item() or 0.0
-    within = rows.select(steps.over("value").sum()).item() or 0.0
-    return bool(everywhere > SMOOTHER * within)
 
 
 def find_trip_column(sample: TableSample, free: Sequence[str]) -> tuple[str, str]:
@@ -365,12 +355,12 @@ def are_drives(sample: TableSample, times: pl.Series, vehicle: str, trip: str) -
     return bool(paused <= MOSTLY_PAUSED and not single)
 
 
-def asked_for(samples: Sequence[TableSample], column: str) -> tuple[str, str]:
-    """Return a column that the user named, if the files have it."""
-    for sample in samples:
+def asked_for(samples: Sequence[TableSample], column: str) -> tuple[str, str] | None:
+    """Return the column that the user named, if any; refuse one that the files do not have."""
+    for sample in samples if column else ():
         if column not in sample.columns:
             raise SettingError(f"{sample.path.name}: {unknown('column', column, sample.columns)}")
-    return column, "as you say"
+    return (column, "as you say") if column else None
 
 
 def _is_few(column: pl.Series) -> bool:

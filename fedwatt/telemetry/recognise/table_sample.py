@@ -8,10 +8,10 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
 
 import polars as pl
 
@@ -47,6 +47,11 @@ class TextLayout:
     names: tuple[str, ...]
     units: tuple[str, ...] = ()
     form: TextForm = COMMAS
+
+    @property
+    def header_lines(self) -> int:
+        """Number of lines before the first row."""
+        return self.form.skip_rows + 1 + self.form.units_row
 
 
 def text_layout(lines: Sequence[str], where: str) -> TextLayout:
@@ -176,7 +181,6 @@ HEAD_ROWS = 20_000
 PIECE_BYTES = 1 << 15
 PIECE_ROWS = 500
 PIECES = 24
-LINE_START = b"\n"
 HEADER_BYTES = 1 << 17
 LOOKED_AT = 40
 """Files that are looked into; of more, these are spread over all of them."""
@@ -226,31 +230,26 @@ class Kind:
 
 
 def survey(paths: Sequence[Path]) -> tuple[Kind, list[Kind], tuple[str, ...]]:
-    """Return the most frequent kind of files, the others, and sentences on files without rows.
+    """Return the most frequent kind of files, the others, and sentences on unreadable files.
 
     Every file's header is looked at, so that what is accepted here can be read later.
     """
     problems: dict[str, str] = {}
-    kinds: dict[tuple[object, ...], list[Path]] = {}
+    kinds: dict[tuple[frozenset[str], object], list[Path]] = {}
     for path in paths:
         try:
-            layout, has_rows = _header_of(path)
+            layout = _header_of(path)
         except DataError as error:
             if len(paths) == 1:
                 raise
             problems[path.name] = str(error)
             continue
-        if has_rows or len(paths) == 1:
-            form = layout.form
-            key = (form.separator, form.skip_rows, form.units_row)
-            kinds.setdefault((frozenset(map(tidy, layout.names)), *key), []).append(path)
-        else:
-            problems[path.name] = "a header and no rows."
+        written = layout.form.separator, layout.form.skip_rows, layout.form.units_row
+        kinds.setdefault((frozenset(map(tidy, layout.names)), written), []).append(path)
     if not kinds:
         raise DataError(f"No file can be read. {' '.join(left_out(problems))}")
-    columns = max(kinds, key=lambda key: (len(kinds[key]), len(key[0])))  # type: ignore[arg-type]
-    usual = _kind(kinds.pop(columns))
-    return usual, [_kind(files) for files in kinds.values()], left_out(problems)
+    usual = kinds.pop(max(kinds, key=lambda kind: (len(kinds[kind]), len(kind[0]))))
+    return _kind(usual), [_kind(files) for files in kinds.values()], left_out(problems)
 
 
 def _kind(files: list[Path]) -> Kind:
@@ -260,29 +259,30 @@ def _kind(files: list[Path]) -> Kind:
     return Kind(files, samples)
 
 
-def _header_of(path: Path) -> tuple[TextLayout, bool]:
-    """Return how a file is written, and whether it has rows."""
+def _header_of(path: Path) -> TextLayout:
+    """Return how a file is written; refuse one without rows."""
     if path.suffix.lower() in TYPED:
         _, names, rows = scan_typed(path, path.name)
-        return TextLayout(tuple(names)), rows > 0
-    with path.open("rb") as file:
-        lines = _decoded(file.read(HEADER_BYTES), path.name).splitlines()
-    layout = text_layout(lines, path.name)
-    body = lines[layout.form.skip_rows + 1 + layout.form.units_row :]
-    return layout, any(line.strip() for line in body)
+        layout = TextLayout(tuple(names))
+    else:
+        with path.open("rb") as file:
+            lines = _decoded(file.read(HEADER_BYTES), path.name).splitlines()
+        layout = text_layout(lines, path.name)
+        rows = sum(bool(line.strip()) for line in lines[layout.header_lines :])
+    if not rows:
+        raise DataError(f"{path.name} has no rows, only a header. Export the recording again.")
+    return layout
 
 
 def neighbours(path: Path) -> list[Path]:
     """Return `path` and the files beside it that have the same columns."""
-    layout, _ = _header_of(path)
+    names = _header_of(path).names
     beside = [path]
     # A folder may hold one recording in several formats: only those of its own ending count.
     for other in sorted(path.parent.glob(f"*{path.suffix}")):
-        try:
-            if not other.samefile(path) and _header_of(other)[0].names == layout.names:
+        with suppress(DataError):
+            if not other.samefile(path) and _header_of(other).names == names:
                 beside.append(other)
-        except DataError:
-            continue
     return beside
 
 
@@ -290,20 +290,10 @@ def read_sample(path: Path) -> TableSample:
     """Look at a table."""
     if path.suffix.lower() in TYPED:
         return _typed(path)
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        # A file that head and pieces would cover is read as a whole, so that no row counts twice.
-        whole_file = size <= HEAD_BYTES + PIECES * PIECE_BYTES
-        head = file.read(size if whole_file else HEAD_BYTES)
-        pieces = [] if whole_file else _pieces(file, size)
-    text = _decoded(head, path.name)
-    complete_lines = text[: text.rfind("\n") + 1] if pieces else text
-    layout = text_layout(complete_lines.splitlines(), path.name)
-    body = complete_lines.splitlines()[layout.form.skip_rows + 1 + layout.form.units_row :]
-    if pieces:
-        body = body[:HEAD_ROWS]
-    blocks = [body, *(as_text(piece).splitlines()[:PIECE_ROWS] for piece in pieces)]
-    frames = [_frame(lines, layout, number) for number, lines in enumerate(blocks)]
+    layout = _header_of(path)
+    pieces = [as_text(piece).splitlines() for piece in _pieces(path)]
+    pieces[0] = pieces[0][layout.header_lines :]
+    frames = [_frame(lines, layout, number) for number, lines in enumerate(pieces)]
     return TableSample(path, pl.concat(frames), layout)
 
 
@@ -321,13 +311,18 @@ def _decoded(head: bytes, where: str) -> str:
     return as_text(head[: head.rfind(b"\n") + 1 or None])
 
 
-def _pieces(file: BinaryIO, size: int) -> list[bytes]:
-    """Read whole lines from places spread over the rest of a file."""
-    pieces = []
-    for place in range(1, PIECES + 1):
-        file.seek(HEAD_BYTES + (size - HEAD_BYTES - PIECE_BYTES) * place // PIECES)
-        piece = file.read(PIECE_BYTES)
-        pieces.append(piece[piece.find(LINE_START) + 1 : piece.rfind(LINE_START) + 1])
+def _pieces(path: Path) -> list[bytes]:
+    """Return whole lines: all of a small file, of a large one its head and pieces of the rest."""
+    size = path.stat().st_size
+    if size <= HEAD_BYTES + PIECES * PIECE_BYTES:
+        return [path.read_bytes()]
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+        pieces = [head[: head.rfind(b"\n") + 1]]
+        for place in range(1, PIECES + 1):
+            file.seek(HEAD_BYTES + (size - HEAD_BYTES - PIECE_BYTES) * place // PIECES)
+            piece = file.read(PIECE_BYTES)
+            pieces.append(piece[piece.find(b"\n") + 1 : piece.rfind(b"\n") + 1])
     return [piece for piece in pieces if piece]
 
 
@@ -344,24 +339,22 @@ def _frame(lines: list[str], layout: TextLayout, piece: int) -> pl.DataFrame:
     )
     # Of columns with the same name the first is read, as in an import; one without a name is not.
     first = {name: f"c{layout.names.index(name)}" for name in layout.names if name}
-    chosen = frame.select(pl.col(column).alias(name) for name, column in first.items())
-    return chosen.with_columns(pl.lit(piece, dtype=pl.Int64).alias("#"))
+    return frame.select(pl.lit(piece).alias("#"), **first)
 
 
 def _typed(path: Path) -> TableSample:
     table, names, total = scan_typed(path, path.name)
-    starts = [0]
+    texts = table.select(pl.all().cast(pl.String))
+    parts = {0: total}
     if total > HEAD_ROWS + PIECES * PIECE_ROWS:
         between = total - HEAD_ROWS - PIECE_ROWS
-        starts += [HEAD_ROWS + between * piece // PIECES for piece in range(1, PIECES + 1)]
-    head = total if len(starts) == 1 else HEAD_ROWS
-    texts = table.select(pl.all().cast(pl.String))
+        pieces = range(1, PIECES + 1)
+        parts = {HEAD_ROWS + between * piece // PIECES: PIECE_ROWS for piece in pieces}
+        parts = {0: HEAD_ROWS, **parts}
     try:
         frames = [
-            texts.slice(start, PIECE_ROWS if piece else head)
-            .collect()
-            .with_columns(pl.lit(piece, dtype=pl.Int64).alias("#"))
-            for piece, start in enumerate(starts)
+            texts.slice(start, rows).select(pl.lit(piece).alias("#"), pl.all()).collect()
+            for piece, (start, rows) in enumerate(parts.items())
         ]
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path.name} is not a readable Parquet file.") from error

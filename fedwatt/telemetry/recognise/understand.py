@@ -35,13 +35,13 @@ from fedwatt.telemetry.recognise.identity import (
     find_trip_column,
     find_vehicle_column,
     one_stretch,
+    row_steps,
     spacing,
     trips_of_files,
     unused_ids,
     vehicles_of_files,
 )
 from fedwatt.telemetry.recognise.table_sample import Kind, TableSample, neighbours, survey
-from fedwatt.telemetry.trip import FloatArray
 
 VED = {"daynum", "vehid", "trip", "timestamp(ms)", "hv battery current[a]"}
 
@@ -153,10 +153,6 @@ def _why_not(sample: TableSample, first: TableSample, columns: Sequence[str]) ->
     return ""
 
 
-TRACKS = ("latitude_deg", "longitude_deg", "soc")
-"""Channels that change steadily in a vehicle."""
-
-
 ORDERS = ("day first", "month first")
 
 
@@ -233,7 +229,7 @@ def understand(
     samples = [*samples, *(kind.samples[0] for kind in joined)]
     readable = {path for kind in (usual, *joined) for path in kind.files}
     times = [clock.seconds(sample) for sample in samples]
-    apart = spacing(_stretches(samples, times, tables["vehicle"].get("column", "")))
+    apart = spacing(row_steps(samples, times, tables["vehicle"].get("column", "")))
     questions: tuple[str, ...] = ()
     if not name:
         questions = _settle_identity(samples, times, apart, tables, reasons, sorted(readable))
@@ -266,16 +262,10 @@ def _decided(
     channels = find_channels(first, taken, times)
     busy = {*taken, *(guess.column for guess in channels.values())}
     free = [name for name in first.columns if name not in busy and not fit(name, "odometer")]
-    trip, trip_why = (
-        asked_for(samples, answers.trip) if answers.trip else find_trip_column(first, free)
-    )
+    trip, trip_why = asked_for(samples, answers.trip) or find_trip_column(first, free)
     remaining = [name for name in free if name != trip]
-    tracks = [channels[name].column for name in TRACKS if name in channels]
-    tracks += [name for name in first.columns if fit(name, "odometer") and name not in busy]
-    vehicle, vehicle_why = (
-        asked_for(samples, answers.vehicle)
-        if answers.vehicle
-        else find_vehicle_column(first, remaining, times, tracks)
+    vehicle, vehicle_why = asked_for(samples, answers.vehicle) or find_vehicle_column(
+        first, remaining, times
     )
     if trip and not answers.trip and not are_drives(first, times, vehicle, trip):
         trip, trip_why = "", f"values of '{trip}' come again after pauses or change in every row"
@@ -323,18 +313,6 @@ def _settle_identity(
     return unused_ids(samples[0], [name for name in samples[0].columns if name not in used])
 
 
-def _stretches(
-    samples: Sequence[TableSample], times: Sequence[pl.Series], vehicle: str
-) -> list[FloatArray]:
-    """Return times of each vehicle in each piece of each file."""
-    keys = ["#", vehicle] if vehicle else ["#"]
-    stretches = []
-    for sample, time in zip(samples, times, strict=True):
-        parts = sample.rows.select(keys).with_columns(time.alias("time")).partition_by(keys)
-        stretches += [part["time"].drop_nulls().to_numpy() for part in parts]
-    return stretches
-
-
 READINGS = 3
 ROUGH_S = 5.0
 """Readings of the pack that are further apart make rough labels: acceleration takes seconds."""
@@ -374,8 +352,7 @@ def column_lines(understanding: Understanding) -> list[ColumnLine]:
             lines[column] = (name, channel["unit"], why)
     column_rows = []
     for column in understanding.sample.columns:
-        odometer = ("odometer", "", "known, not needed") if fit(column, "odometer") else ("",) * 3
-        taken_as, unit, why = lines.get(column, odometer)
+        taken_as, unit, why = lines.get(column, ("", "", ""))
         readings = _readings(understanding.sample, column)
         column_rows.append(ColumnLine(column, taken_as, unit, readings, why))
     return column_rows
@@ -427,8 +404,6 @@ def refuse_incomplete(understanding: Understanding) -> None:
         f"'fedwatt data map {understanding.paths[0]} "
         "--out map.toml' writes a mapping to complete, and 'fedwatt data import csv' reads with it."
     )
-    if not understanding.sample.rows.height:
-        raise DataError(f"No rows in {name}, only a header. Export the recording again.")
     if "speed_mps" not in channels:
         raise DataError(f"{name}: no column looks like the vehicle's speed in numbers. {advice}")
     if "soc" not in channels and not any(all(n in channels for n in s) for s in ENERGY_SOURCES):
@@ -446,8 +421,7 @@ def mapping_text(understanding: Understanding) -> str:
     tables = understanding.tables
     reasons = understanding.reasons
     sample = understanding.sample
-    seen = "headers and rows" if sample.rows.height else "headers alone: it has no rows"
-    head = f"Proposed for {sample.path.name} from its {seen}. Check every line."
+    head = f"Proposed for {sample.path.name}. Check every line."
     if understanding.format:
         head = f"{tables['name']}: the mapping '{understanding.format}' that fedwatt has for it."
     lines = [f"# {head}", ""]

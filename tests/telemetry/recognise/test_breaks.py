@@ -206,7 +206,7 @@ BREAKS: list[tuple[str, Spoil, bool, tuple[str, ...]]] = [
         False,
         ("has no header: its first line holds numbers.", "Put a line with the columns' names"),
     ),
-    ("only a header", rows(lambda f: f.head(0)), False, ("No rows in log.csv, only a header",)),
+    ("only a header", rows(lambda f: f.head(0)), False, ("log.csv has no rows, only a header",)),
     ("no bytes", lambda path: path.write_bytes(b""), False, ("log.csv is empty (0 bytes)",)),
     (
         "no table",

@@ -42,15 +42,6 @@ def test_vans_in_one_file_are_told_apart(tmp_path, name, order) -> None:
     assert imported(tmp_path) == VANS
 
 
-def test_vans_that_never_share_an_instant_are_told_apart_by_their_places(tmp_path) -> None:
-    rows = [
-        drives(2, place=0.1 * n, begin=START + n, step=3.0).with_columns(van=pl.lit(n))
-        for n in range(3)
-    ]
-    write(tmp_path / "log.csv", pl.concat(rows).sort("t"), crew="van")
-    assert imported(tmp_path) == {"0": 2, "1": 2, "2": 2}
-
-
 def test_a_column_of_trips_is_no_column_of_vehicles(tmp_path) -> None:
     rows = pl.concat([drive(begin=START + 900 * n).with_columns(n=pl.lit(n)) for n in range(4)])
     write(tmp_path / "bus.csv", rows, Fahrt="n")
