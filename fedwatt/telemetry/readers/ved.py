@@ -225,7 +225,7 @@ def import_ved(
 
 @dataclass
 class Recorded:
-    """What was read of a vehicle; `spilled` if its rows are in the spill."""
+    """Counts and types read of a vehicle; `spilled` if its rows are in the spill."""
 
     rows: int = 0
     pack_rows: int = 0
