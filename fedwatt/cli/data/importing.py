@@ -79,12 +79,8 @@ Dem = Annotated[
     Path | None,
     typer.Option(help="Read elevation from a terrain model (.hgt, GeoTIFF, points)."),
 ]
-Osm = Annotated[
-    Path | None,
-    typer.Option(help="Add speed limits and road flags from OpenStreetMap (extra 'osm')."),
-]
 OnlyEnriched = Annotated[
-    bool, typer.Option("--only-enriched", help="Drop trips that --dem or --osm do not cover.")
+    bool, typer.Option("--only-enriched", help="Drop trips that --dem does not cover.")
 ]
 
 
@@ -104,13 +100,11 @@ def import_(
     min_metres: MinMetres = 500.0,
     max_gap: MaxGap = None,
     dem: Dem = None,
-    osm: Osm = None,
     only_enriched: OnlyEnriched = False,
 ) -> None:
     """Import recordings as a fleet: cleaned trips at 1 Hz, one folder per vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
     from fedwatt.telemetry.importing import import_fleet
-    from fedwatt.telemetry.maps import Maps
     from fedwatt.telemetry.recognise.understand import ImportAnswers
 
     if out is not None:
@@ -131,15 +125,15 @@ def import_(
         paths = list(understanding.paths)
         mapping = str(store_mapping(understanding, out))
     cleaning = _cleaning(kind, min_trips, min_seconds, min_metres, max_gap)
-    maps = Maps(dem, osm, only_enriched=only_enriched)
     with import_progress() as report:
         sentences = import_fleet(
             out,
             kind,
             paths,
             cleaning,
-            maps,
             report,
+            dem=dem,
+            only_enriched=only_enriched,
             powertrain=tuple(part.strip() for part in powertrain.split(",")),
             mapping=mapping,
             geo=geo,
