@@ -25,7 +25,7 @@ from fedwatt.randomness import generator
 from fedwatt.synthetic.driver import draw_style
 from fedwatt.synthetic.town import degrees, draw_landscape, trip_temperatures_c
 from fedwatt.synthetic.vehicle import DUTIES, climate_power_w, draw_vehicle
-from fedwatt.telemetry.importing import vehicles_from_frame
+from fedwatt.telemetry.importing import Column, vehicles_from_frame
 from fedwatt.telemetry.trip import Vehicle
 
 BLOCK_M = 400.0
@@ -253,7 +253,7 @@ def sumo_vehicles(town: SumoTown) -> Iterator[Vehicle]:
         longitude=pl.Series(longitude_deg),
     )
     columns = {"vehicle": "name", "trip": "trip", "time": "timestep_time"}
-    channels = {
+    channels: dict[str, Column] = {
         "speed": "vehicle_speed",
         "energy_step": "vehicle_energyConsumed",
         "soc": "charge",
