@@ -247,8 +247,8 @@ class Watched:
 
 def make_store(folder: Path, vehicles: int, config: str) -> KeyStore:
     """Return a key store with a plan, whose vehicles have keys beside it and nothing else."""
-    key = ed25519.Ed25519PrivateKey.generate()
-    owner = Owner(key, owner_certificate(key))
+    signing = ed25519.Ed25519PrivateKey.generate()
+    owner = Owner(signing, owner_certificate(signing))
     make_request("server", folder, ["127.0.0.1"])
     write_certificate(folder / CERTIFICATE, owner.sign_request(folder, SERVER, 1))
     write_certificate(folder / OWNER, owner.certificate)
