@@ -55,13 +55,11 @@ Raises where too few are left to make a total, because an empty map would say so
 class SharedMap:
     """The server's result: the published map.
 
-    `driven` nodes of the area were driven by anybody; `contributors` are all whose sums the map
-    rests on, also those that dropped out later; `nothing` says why no node is published, and is
-    empty where some are.
+    `contributors` are all whose sums the map rests on, also those that dropped out later; `nothing`
+    says why no node is published, and is empty where some are.
     """
 
     elevation_map: ElevationMap
-    driven: int
     contributors: frozenset[str]
     nothing: str = ""
 
@@ -122,8 +120,8 @@ def learn_from_totals(
         learning.count()
         elevation_map = learn_with_prior(exchange, learning.evaluate, grid, settings)
     except _NothingShared as why:
-        return SharedMap(empty_map(grid), learning.driven, frozenset(), str(why))
-    return SharedMap(elevation_map, learning.driven, learning.contributors)
+        return SharedMap(empty_map(grid), frozenset(), str(why))
+    return SharedMap(elevation_map, learning.contributors)
 
 
 class _NothingShared(Exception):
@@ -139,7 +137,6 @@ class _Learning:
     settings: ElevationSettings
     present: frozenset[str]
     nodes: IntArray
-    driven: int = 0
     contributors: frozenset[str] = frozenset()
     segment_s: int = 0
     """Length of the segments that are counted and summed; 0: the one of the settings."""
@@ -156,10 +153,9 @@ class _Learning:
         while len(self.nodes) != before:
             before = len(self.nodes)
             counts = self.total(self.request(None))["vehicles"]
-            self.driven = max(self.driven, int((counts > 0.5).sum()))
-            self.nodes = self.nodes[counts > self.settings.minimum_vehicles - 0.5]
-            if not self.driven:
+            if not (counts > 0.5).any():
                 raise _NothingShared("nobody has driven in elevation.area")
+            self.nodes = self.nodes[counts > self.settings.minimum_vehicles - 0.5]
             if not len(self.nodes):
                 raise _NothingShared(
                     f"no node has {self.settings.minimum_vehicles} of the {len(self.present)} "

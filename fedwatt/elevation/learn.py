@@ -258,7 +258,7 @@ def publish_map(
     surveys = list(by_name.values())
     elevation_map = shared_map(surveys, grid, settings)
     driven = len(publishable(surveys, 1))
-    write_map_file(out, elevation_map, driven=driven, provenance=Provenance.by(names, data))
+    write_map_file(out, elevation_map, provenance=Provenance.by(names, data))
     return elevation_map, driven
 
 

@@ -71,7 +71,7 @@ def elevation_of_run(
     nodes = learned.elevation_map.nodes
     log.info("elevation: %d nodes, of %d vehicles. %s", nodes, vehicles, learned.nothing)
     provenance = Provenance.by(learned.contributors, roster.config.data)
-    write_map_file(file, learned.elevation_map, driven=learned.driven, provenance=provenance)
+    write_map_file(file, learned.elevation_map, provenance=provenance)
     return learned.elevation_map, vehicles
 
 
