@@ -73,7 +73,7 @@ def measured(field: ElevationMap, driven: int, elevation_model: Path | None) -> 
     }
     if elevation_model is not None:
         from fedwatt.elevation.compare import compare_with_reference
-        from fedwatt.telemetry.maps import read_terrain_model
+        from fedwatt.telemetry.terrain_model import read_terrain_model
 
         agreement = compare_with_reference(field, read_terrain_model([elevation_model]))
         record["terrain_model"] = {

@@ -39,7 +39,7 @@ from fedwatt.files import write_text
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
 from fedwatt.telemetry import Vehicle
-from fedwatt.telemetry.maps import read_terrain_model
+from fedwatt.telemetry.terrain_model import read_terrain_model
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 from fedwatt.windows import Client, build_fleet
 from fedwatt.windows.client import split_of_trips

@@ -50,7 +50,7 @@ from fedwatt.elevation.learn import add_elevation, learn
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.files import write_text
 from fedwatt.telemetry import Trip, Vehicle
-from fedwatt.telemetry.maps.elevation import read_terrain_model
+from fedwatt.telemetry.terrain_model import read_terrain_model
 from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows import DataSettings, build_client
 from fedwatt.windows.client import prepared, split_of_trips

@@ -36,8 +36,8 @@ from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_files import fleet_to_bytes
 from fedwatt.journeys.route_intervals import interval
 from fedwatt.telemetry import Vehicle
-from fedwatt.telemetry.maps.elevation import read_terrain_model
 from fedwatt.telemetry.store import read_fleet
+from fedwatt.telemetry.terrain_model import read_terrain_model
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "results" / "pretrained.json"

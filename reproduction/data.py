@@ -283,8 +283,8 @@ def source_of(selection: Selection) -> str:
 def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> Iterator[Vehicle]:
     """Yield vehicles of raw files, with the channels that a reproduction needs."""
     # Here, because only raw files need polars: a stored fleet opens without it.
-    from fedwatt.telemetry.maps import read_terrain_model, with_elevation
     from fedwatt.telemetry.readers import VED_CLEANING, import_eved, import_ved
+    from fedwatt.telemetry.terrain_model import read_terrain_model, with_elevation
 
     if name == "traces":
         cleaning = replace(VED_CLEANING, unlabelled=True)

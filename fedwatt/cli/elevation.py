@@ -127,7 +127,7 @@ def _compared_with_model(
 ) -> dict[str, str]:
     """Return the agreement of a map with a terrain model, drawn into `figure` if there is one."""
     from fedwatt.elevation.compare import compare_with_reference
-    from fedwatt.telemetry.maps import read_terrain_model
+    from fedwatt.telemetry.terrain_model import read_terrain_model
 
     agreement = compare_with_reference(elevation_map, read_terrain_model([model]))
     if figure is not None:

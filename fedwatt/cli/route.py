@@ -76,7 +76,7 @@ def route(
 
     heights = None
     if elevation is not None:
-        from fedwatt.telemetry.maps.elevation import read_terrain_model
+        from fedwatt.telemetry.terrain_model import read_terrain_model
 
         heights = read_terrain_model([elevation]).elevation_m
     plan = Departure(

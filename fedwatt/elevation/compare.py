@@ -26,7 +26,7 @@ from fedwatt.telemetry.trip import FloatArray, IntArray
 
 if TYPE_CHECKING:
     # Reading a terrain model needs polars, which comparing with a channel does not.
-    from fedwatt.telemetry.maps.elevation import Terrain
+    from fedwatt.telemetry.terrain_model import Terrain
 
 MINUTE_S = 60
 SPANS_M = (500.0, 1000.0, 2000.0)

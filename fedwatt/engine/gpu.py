@@ -14,9 +14,8 @@ rows that take all their steps in turn, all rows to the end: every operation the
 shape, whatever the stack, and rows do not mix. Rows that have done their steps have a learning rate
 of 0.
 
-Last measured on 16 November 2026, on an NVIDIA H200 with torch 2.11.0 and CUDA 13.0
-(results/performance_gpu.json). Changed since, without a new measurement: NaN in TF32 products, the
-precision of a rule's numbers in a stack, and names.
+Last measured on 19 November 2026, on an NVIDIA H200 with torch 2.11.0 and CUDA 13.0
+(results/performance_gpu.json, results/performance_agreement.json).
 """
 
 import warnings
@@ -32,6 +31,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from fedwatt.engine import plain
 from fedwatt.engine.batches import Batches
 from fedwatt.engine.job import Job
 from fedwatt.engine.kernels.mlp_gpu import gpu_round
@@ -57,6 +57,8 @@ participants fit into one, and a GPU takes little longer for 64 models than for 
 _recordings: weakref.WeakKeyDictionary[Pool, OrderedDict[Hashable, "Recording"]] = (
     weakref.WeakKeyDictionary()
 )
+_unrecordable: set[Hashable] = set()
+"""Keys of jobs whose rules cannot be recorded; their vehicles are trained one after the other."""
 
 
 def train(job: Job) -> Tensor:
@@ -72,15 +74,27 @@ def train(job: Job) -> Tensor:
 
 def _recorded(job: Job) -> Tensor:
     """Train by the recording that fits the job; return Δ_k [P, D]."""
-    recordings = _recordings.setdefault(job.batches.pool, OrderedDict())
     key = recording_key(job)
+    if key in _unrecordable:
+        return plain.train(job)
+    recordings = _recordings.setdefault(job.batches.pool, OrderedDict())
     recording = recordings.pop(key, None)
     if recording is None or not recording.holds(job):
         recording = Recording(job)
     recordings[key] = recording
     while len(recordings) > KEPT:
         recordings.popitem(last=False)
-    return recording.train(job)
+    try:
+        return recording.train(job)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, ValueError):
+        # A rule that decides by the value of a number cannot take a column of them. Vehicle by
+        # vehicle it can, and what failed for another reason fails there, too.
+        deltas = plain.train(job)
+        _unrecordable.add(key)
+        del recordings[key]
+        return deltas
 
 
 def recording_key(job: Job) -> Hashable:

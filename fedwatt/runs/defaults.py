@@ -19,8 +19,9 @@ from fedwatt.methods.catalogue import RECOMMENDED
 from fedwatt.runs.config import RunConfig, Source, choose, default_methods
 from fedwatt.runs.source import fleet_folder, made_on_demand, vehicle_maker
 from fedwatt.settings import from_table
-from fedwatt.telemetry.store import vehicle_folders
+from fedwatt.telemetry.store import read_fleet, vehicle_folders
 from fedwatt.windows.features import feature_names, needs_climb
+from fedwatt.windows.vehicle_trips import recorded_target
 
 WITHOUT_ELEVATION: Final = "base"
 WITH_ELEVATION: Final = f"{WITHOUT_ELEVATION}, elevation"
@@ -53,7 +54,9 @@ class RunRecipe:
         """Return two lines: what was chosen for a run, and why; none without a recipe."""
         if not self.sections:
             return []
+        chose_target = "target" in self.sections.get("data", {})
         parts = {
+            f"target {config.data.target} over {config.data.window} s": chose_target,
             f"elevation ({self.elevation})": needs_climb(feature_names(config.data.features)),
             "personalised models": config.personalisation.enabled,
             "time offset": config.data.align,
@@ -98,7 +101,11 @@ def stored_recipe(fleet: Path) -> RunRecipe:
     channels = stored_channels(fleet)
     sections: dict[str, dict[str, Any]] = {"personalisation": {"enabled": True}}
     if "energy_wh" not in channels:
-        missing = "; elevation, time offset and mixture need a recorded power or energy"
+        sections["data"] = recorded_target(list(read_fleet(fleet)))
+        missing = (
+            ", and no vehicle recorded power or energy, which another target, elevation, time "
+            "offset and mixture need"
+        )
         return RunRecipe(sections=sections, methods=(RECOMMENDED,), missing=missing)
     sections["data"] = {"align": True}
     sections["model"] = {"mixture": True}

@@ -1,4 +1,4 @@
-"""Turn recordings or a DataFrame into a fleet: read, clean, add map data, write.
+"""Turn recordings or a DataFrame into a fleet: read, clean, add elevation, write.
 
     fleet = fleet_from_frame(
         frame, vehicle="car", trip="trip", time="t",
@@ -25,13 +25,13 @@ from fedwatt.telemetry import readers
 from fedwatt.telemetry.channels import CHANNELS, MAPPABLE
 from fedwatt.telemetry.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
 from fedwatt.telemetry.cleaning.account import Account
-from fedwatt.telemetry.maps import Maps
 from fedwatt.telemetry.readers.files import find_tables, listed
 from fedwatt.telemetry.readers.mapping import CsvMapping, load_mapping, mapping_of
 from fedwatt.telemetry.readers.mapping_reader import MappingReader, cleaning_of
 from fedwatt.telemetry.readers.stream import Progress, Spill, VehicleStream, silent
 from fedwatt.telemetry.readers.sumo_output import geographic
 from fedwatt.telemetry.store import load_fleet, write_fleet
+from fedwatt.telemetry.terrain_model import Enrichment, read_terrain_model
 from fedwatt.telemetry.trip import Vehicle
 from fedwatt.windows.client import DataSettings, Fleet, build_fleet
 
@@ -114,24 +114,35 @@ def import_fleet(
     kind: str,
     paths: Sequence[Path],
     cleaning: Cleaning,
-    maps: Maps | None = None,
     progress: Progress = silent,
+    *,
+    dem: Path | None = None,
+    only_enriched: bool = False,
     **how: Any,
 ) -> list[str]:
     """Write the fleet of recordings to `out`; return sentences on what was kept, dropped and added.
 
-    `how` is that of `recorded_vehicles`.
+    `dem` is a terrain model that adds elevation; `only_enriched` leaves out trips that it does not
+    cover. `how` is that of `recorded_vehicles`.
     """
-    maps = maps or Maps()
+    if only_enriched and dem is None:
+        raise SettingError("--only-enriched needs --dem, which does the enriching.")
     vehicles = recorded_vehicles(kind, paths, cleaning, progress, **how)
-    named = listed(path.name for path in (*paths, *maps.files))
-    write_fleet(out, maps.enriched(vehicles), source=f"{plugins.short(kind)}: {named}")
+    files = [*paths] if dem is None else [*paths, dem]
+    source = f"{plugins.short(kind)}: {listed(path.name for path in files)}"
     sentences = []
+    if dem is None:
+        write_fleet(out, vehicles, source)
+    else:
+        enrichment = Enrichment(read_terrain_model([dem]), only_enriched=only_enriched)
+        write_fleet(out, enrichment.enriched(vehicles), source)
+        sentences = enrichment.sentences()
     if isinstance(vehicles, readers.VehicleStream):
-        sentences += vehicles.account.sentences()
-        sentences += vehicles.passed_over
-        sentences += [ONE_VEHICLE] * (vehicles.account.count("kept", "vehicles") == 1)
-    return sentences + maps.sentences()
+        cleaned = [*vehicles.account.sentences(), *vehicles.passed_over]
+        if vehicles.account.count("kept", "vehicles") == 1:
+            cleaned.append(ONE_VEHICLE)
+        sentences = [*cleaned, *sentences]
+    return sentences
 
 
 UNITS = ("mps", "c", "w", "m", "deg", "v", "a", "wh")

@@ -4,8 +4,9 @@ A vehicle of a fleet has training, validation and test trips. One that is unseen
 number of trips and none for test; of few trips, all train.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedwatt.errors import DataError
 from fedwatt.telemetry.trip import Trip, Vehicle
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 UNSEEN_SPLIT = (0.75, 0.2, 0.05)
 """Shares of an unseen vehicle's trips; those for test validate, too."""
+CHARGE_WINDOWS_S = (300, 240, 180, 120)
+"""Windows for a state of charge, best first."""
 
 
 def usable_trips(vehicle: Vehicle, settings: "DataSettings") -> list[Trip]:
@@ -75,3 +78,21 @@ def prepared(
     if recordings(vehicle, settings) < len(SPLITS):
         return aligned(vehicle, unseen.lag_s)
     return aligned(vehicle, vehicle_lag_s(vehicle, split_of_unseen(vehicle, settings)))
+
+
+def recorded_target(vehicles: Sequence[Vehicle]) -> dict[str, Any]:
+    """Return the settings of the target that the vehicles' trips allow; {} for energy.
+
+    Of a state of charge, energy where every vehicle's capacity is known, else points. It moves in
+    steps, so the window is the longest up to 300 s of which every vehicle has enough trips.
+    """
+    if any("energy_wh" in trip.channels for vehicle in vehicles for trip in vehicle.trips):
+        return {}
+    window = CHARGE_WINDOWS_S[-1]
+    for seconds in CHARGE_WINDOWS_S:
+        long = ({t.recording for t in v.trips if t.seconds >= seconds} for v in vehicles)
+        if all(len(recorded) >= len(SPLITS) for recorded in long):
+            window = seconds
+            break
+    in_wh = all("pack_capacity_wh" in vehicle.facts for vehicle in vehicles)
+    return {"target": "energy-from-soc" if in_wh else "soc", "window": window}

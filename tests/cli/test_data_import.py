@@ -11,7 +11,6 @@ from fedwatt.telemetry.readers.sumo_output import import_sumo
 from fedwatt.telemetry.store import load_fleet, read_fleet
 from fedwatt.windows import DataSettings
 from tests.telemetry.conftest import VED_HEADER, ved_rows
-from tests.telemetry.maps.osm_files import write_osm
 
 
 @pytest.fixture
@@ -101,49 +100,25 @@ def test_imports_that_cannot_be(type_in, week: Path, tmp_path: Path, arguments, 
 
 @pytest.fixture
 def surroundings(tmp_path: Path) -> tuple[str, ...]:
-    """A terrain model and a map of the road north that the car drives, and how to ask for them."""
+    """A terrain model of the road north that the car drives, and the words of an import."""
     rows = np.linspace(2200, 1000, 1201)[:, None]  # 1,200 m up from south to north
     np.repeat(rows, 1201, axis=1).astype(">i2").tofile(tmp_path / "N42W084.hgt")
-    nodes = [
-        (1, 0, -10, {}),
-        (2, 0, 1000, {"highway": "traffic_signals"}),
-        (3, 0, 2010, {}),
-        (4, 5, 500, {"highway": "bus_stop"}),
-    ]
-    ways = [
-        (1, (1, 2), {"highway": "secondary", "maxspeed": "25 mph"}),
-        (2, (2, 3), {"highway": "secondary", "maxspeed": "45 mph"}),
-    ]
-    write_osm(tmp_path / "town.osm", nodes, ways, (42.0, -83.7))
-    write_osm(tmp_path / "elsewhere.osm", nodes, ways, (52.0, 13.4))
     return ("data", "import", "ved", "VED_171101_week.csv", "--powertrain", "ev")
 
 
-def test_terrain_and_map_enrich_an_import(type_in, week, surroundings, tmp_path: Path) -> None:
-    pytest.importorskip("osmium", reason="osmium is absent: pip install 'fedwatt[osm]'")
+def test_a_terrain_model_enriches_an_import(type_in, week, surroundings, tmp_path: Path) -> None:
     status, printed = type_in(
         *surroundings,
-        *("--min-trips", "3", "--dem", "N42W084.hgt", "--osm", "town.osm", "--only-enriched"),
-        *("--out", "fleet"),
+        *("--min-trips", "3", "--dem", "N42W084.hgt", "--only-enriched", "--out", "fleet"),
     )
     assert status == 0, printed
     assert "Terrain: 4 of 4 trips have a grade." in printed
-    assert "Map: 4 of 4 trips lie on known roads" in printed
     (vehicle,) = read_fleet(tmp_path / "fleet")
     for trip in vehicle.trips:
-        found = trip.channels
         # 1,200 m over a degree; heights are whole metres, so good to 2 %.
-        assert found["grade"].mean() == pytest.approx(1200 / 111_195, rel=0.02)
-        # 10 m/s over 2,000 m of which the first half has 25 mph; half-way is 100 of 200 s.
-        metres = (found["latitude_deg"] - 42.0) * 111_195
-        limit_mps = np.where(metres < 1000, 25, 45) * 0.44704
-        apart = np.abs(metres - 1000) > 1
-        assert found["speed_limit_mps"][apart] == pytest.approx(limit_mps[apart])
-        assert (found["intersection"] == (np.abs(metres - 1000) <= 25)).all()
-        assert 4 <= found["bus_stop"].sum() <= 5  # within 24.5 m of 500 m
-        assert (found["focus_point"] == found["intersection"]).all()
-    (client,) = load_fleet(tmp_path / "fleet", DataSettings(features="enriched")).clients
-    assert client.features[-4:] == ("speed_limit", "intersection", "bus_stop", "focus_point")
+        assert trip.channels["grade"].mean() == pytest.approx(1200 / 111_195, rel=0.02)
+    (client,) = load_fleet(tmp_path / "fleet", DataSettings(features="base, grade")).clients
+    assert client.features[-1] == "grade"
     assert np.isfinite(client.series).all()
 
 
@@ -151,15 +126,14 @@ def test_terrain_and_map_enrich_an_import(type_in, week, surroundings, tmp_path:
     ("arguments", "message"),
     [
         (("--dem", "nowhere.hgt"), "nowhere.hgt does not exist"),
-        (("--osm", "N42W084.hgt"), "an OpenStreetMap extract is one of"),
-        (("--osm", "elsewhere.osm"), "has roads within 30 m of none of the 4 trips"),
-        (("--only-enriched",), "needs --dem or --osm"),
+        (("--dem", "N52E013.hgt"), "covers none of the 4 trips with positions"),
+        (("--only-enriched",), "needs --dem, which does the enriching"),
     ],
 )
 def test_enriching_that_cannot_be(
     type_in, week, surroundings, tmp_path: Path, arguments, message
 ) -> None:
-    pytest.importorskip("osmium", reason="osmium is absent: pip install 'fedwatt[osm]'")
+    (tmp_path / "N42W084.hgt").rename(tmp_path / "N52E013.hgt")
     status, printed = type_in(*surroundings, "--min-trips", "3", *arguments, "--out", "fleet")
     assert status == 2
     assert message in printed

@@ -135,7 +135,7 @@ def test_a_fleet_that_reports_its_charge_is_told_what_it_lacks(type_in, tmp_path
     rows.write_csv(tmp_path / "log.csv")
     status, printed = type_in("data", "import", "auto", "log.csv", "--out", "own")
     assert status == 0, printed
-    assert "--set data.target=soc" in printed
+    assert "predicts points of charge" in printed
     assert "pack_capacity_wh = 42000" in printed
     kept = tmp_path / "own.mapping.toml"
     kept.write_text(kept.read_text() + "\n[facts]\npack_capacity_wh = 40000\n")
@@ -167,7 +167,7 @@ def test_logs_without_a_header_are_reported_and_left_out(type_in, leaf_logs, tmp
     assert status == 0, dry
     assert "Files: 54 files in the format of Leaf Spy Pro" in dry
     assert "2 files are left out (Log_054.csv, Log_055.csv): has no header" in dry
-    assert "1 file is left out (Log_056.csv): a header and no rows." in dry
+    assert "1 file is left out (Log_056.csv): has no rows, only a header." in dry
     status, printed = type_in("data", "import", "auto", "leaf", "--out", "own")
     assert status == 0, printed
     assert "3 trips kept; 0 dropped" in printed
@@ -242,20 +242,3 @@ def test_a_vehicle_that_cannot_be_split_is_left_out(type_in, tmp_path) -> None:
     status, printed = type_in("data", "import", "auto", "log.csv", "--out", "own")
     assert status == 0, printed
     assert "1 vehicle kept; 1 dropped: 1 under 3 usable trips." in printed
-
-
-def test_the_window_of_charge_is_one_that_every_vehicle_has_trips_for(type_in, tmp_path) -> None:
-    rows = pl.concat(
-        [
-            drives(4, seconds=seconds).with_columns(car=pl.lit(f"car-{seconds}"))
-            for seconds in (200, 900)
-        ]
-    )
-    rows.select("car", time="t", speed="speed", soc=pl.col("soc") * 100).write_csv(
-        tmp_path / "log.csv"
-    )
-    type_in("data", "import", "auto", "log.csv", "--out", "own")
-    kept = tmp_path / "own.mapping.toml"
-    kept.write_text(kept.read_text() + "\n[facts]\npack_capacity_wh = 40000\n")
-    _, printed = type_in("data", "import", "csv", "log.csv", "--map", kept.name, "--out", "again")
-    assert "--set data.target=energy-from-soc --set data.window=180 --out" in printed

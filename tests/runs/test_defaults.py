@@ -79,13 +79,31 @@ def test_a_stored_fleet_gets_what_its_channels_allow(
     assert sentence in " ".join(choose_recipe(given).sentences(config))
 
 
-def test_a_fleet_without_energy_only_personalises(tmp_path: Path) -> None:
-    given = {"fleet": {"data": store(tmp_path / "fleet", "soc", "latitude_deg", "longitude_deg")}}
+@pytest.mark.parametrize(
+    ("facts", "seconds", "target", "window"),
+    [
+        ({"pack_capacity_wh": 6100}, 300, "energy-from-soc", 300),
+        ({"pack_capacity_wh": 6100}, 299, "energy-from-soc", 240),
+        ({}, 100, "soc", 120),
+    ],
+)
+def test_a_fleet_without_energy_predicts_from_its_state_of_charge(
+    tmp_path: Path, facts: dict[str, float], seconds: int, target: str, window: int
+) -> None:
+    channels = dict.fromkeys(
+        ("speed_mps", "soc", "latitude_deg", "longitude_deg"), np.ones(seconds)
+    )
+    trips = [Trip(name=name, channels=channels) for name in "abc"]
+    write_fleet(tmp_path / "fleet", [Vehicle(name="car", trips=trips, facts=facts)], source="test")
+    given = {"fleet": {"data": str(tmp_path / "fleet")}}
     config = from_tables(filled(given))
+    assert (config.data.target, config.data.window) == (target, window)
     assert config.personalisation.enabled
     assert not config.data.align and not config.model.mixture
     assert config.data.features == "base"
-    assert "need a recorded power or energy" in choose_recipe(given).sentences(config)[1]
+    recipe, why = choose_recipe(given).sentences(config)
+    assert recipe == f"Recipe: target {target} over {window} s, personalised models."
+    assert "no vehicle recorded power or energy" in why
 
 
 def test_a_fleet_that_is_not_there_is_named() -> None:

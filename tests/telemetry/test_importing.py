@@ -18,7 +18,6 @@ from fedwatt.telemetry.importing import (
     USUAL_CLEANING,
     import_fleet,
 )
-from fedwatt.telemetry.maps import Maps
 from fedwatt.telemetry.store import load_fleet
 from fedwatt.windows import DataSettings
 
@@ -34,9 +33,9 @@ def test_what_cannot_be_imported_is_refused(kind: str, message: str, tmp_path: P
     assert not (tmp_path / "fleet").exists()
 
 
-def test_only_enriched_trips_need_something_that_enriches() -> None:
-    with pytest.raises(SettingError, match="--only-enriched needs --dem or --osm"):
-        Maps(only_enriched=True)
+def test_only_enriched_trips_need_something_that_enriches(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="--only-enriched needs --dem"):
+        import_fleet(tmp_path, "ved", [], PLAIN_CLEANING, only_enriched=True)
 
 
 SETTINGS = DataSettings(window=10, stride=7)

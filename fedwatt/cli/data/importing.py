@@ -1,6 +1,5 @@
 """`fedwatt data import` and `map`: turn recordings into a fleet, show what files are."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -17,15 +16,13 @@ from fedwatt.errors import DataError, SettingError
 if TYPE_CHECKING:
     from fedwatt.telemetry.cleaning import Cleaning
     from fedwatt.telemetry.recognise.understand import ImportAnswers, Understanding
-    from fedwatt.telemetry.trip import Vehicle
 
 LONGEST_READING = 12
 LEAST_TRIPS = 3
 ONLY_CHARGE = (
-    "The fleet reports its state of charge and no energy. Train on points of charge with: fedwatt "
-    "run --data {out} --set data.target=soc --set data.window=300. To predict trips in Wh, write "
-    "the usable capacity below [facts] of the mapping, pack_capacity_wh = 42000, and import with "
-    "it again."
+    "The fleet reports its state of charge and no energy: 'fedwatt run --data {out}' predicts "
+    "points of charge. To predict trips in Wh, write the usable capacity below [facts] of the "
+    "mapping, pack_capacity_wh = 42000, and import with it again."
 )
 
 Paths = Annotated[
@@ -79,12 +76,8 @@ Dem = Annotated[
     Path | None,
     typer.Option(help="Read elevation from a terrain model (.hgt, GeoTIFF, points)."),
 ]
-Osm = Annotated[
-    Path | None,
-    typer.Option(help="Add speed limits and road flags from OpenStreetMap (extra 'osm')."),
-]
 OnlyEnriched = Annotated[
-    bool, typer.Option("--only-enriched", help="Drop trips that --dem or --osm do not cover.")
+    bool, typer.Option("--only-enriched", help="Drop trips that --dem does not cover.")
 ]
 
 
@@ -104,13 +97,11 @@ def import_(
     min_metres: MinMetres = 500.0,
     max_gap: MaxGap = None,
     dem: Dem = None,
-    osm: Osm = None,
     only_enriched: OnlyEnriched = False,
 ) -> None:
     """Import recordings as a fleet: cleaned trips at 1 Hz, one folder per vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
     from fedwatt.telemetry.importing import import_fleet
-    from fedwatt.telemetry.maps import Maps
     from fedwatt.telemetry.recognise.understand import ImportAnswers
 
     if out is not None:
@@ -131,15 +122,15 @@ def import_(
         paths = list(understanding.paths)
         mapping = str(store_mapping(understanding, out))
     cleaning = _cleaning(kind, min_trips, min_seconds, min_metres, max_gap)
-    maps = Maps(dem, osm, only_enriched=only_enriched)
     with import_progress() as report:
         sentences = import_fleet(
             out,
             kind,
             paths,
             cleaning,
-            maps,
             report,
+            dem=dem,
+            only_enriched=only_enriched,
             powertrain=tuple(part.strip() for part in powertrain.split(",")),
             mapping=mapping,
             geo=geo,
@@ -234,18 +225,15 @@ def say_next(out: Path) -> None:
     from fedwatt.telemetry.store import read_vehicle, vehicle_folders
     from fedwatt.windows import DataSettings
     from fedwatt.windows.client import split_of_trips
+    from fedwatt.windows.vehicle_trips import recorded_target
 
     folders = vehicle_folders(out)
     vehicles = [read_vehicle(folder) for folder in folders]
     place = max(range(len(folders)), key=lambda at: len(vehicles[at].trips))
-    target = ""
-    settings = DataSettings()
-    if "energy_wh" not in vehicles[place].trips[0].channels:
-        if "pack_capacity_wh" not in vehicles[place].facts:
-            console.print(ONLY_CHARGE.format(out=quote(str(out))), soft_wrap=True)
-            return
-        settings = DataSettings(target="energy-from-soc", window=_longest_window(vehicles))
-        target = f" --set data.target={settings.target} --set data.window={settings.window}"
+    settings = DataSettings(**recorded_target(vehicles))
+    if settings.target == "soc":
+        console.print(ONLY_CHARGE.format(out=quote(str(out))), soft_wrap=True)
+        return
     try:
         split_of = [split_of_trips(vehicle, settings) for vehicle in vehicles][place]
     except DataError as error:
@@ -253,27 +241,15 @@ def say_next(out: Path) -> None:
         return
     trip = next(trip for trip, split in split_of.items() if split == "test")
     console.print("Next, to the prediction of a trip that training does not see:")
-    for command in next_commands(out, folders[place], trip, target):
+    for command in next_commands(out, folders[place], trip):
         console.print(f"  {command}", soft_wrap=True)
 
 
-def _longest_window(vehicles: Sequence["Vehicle"]) -> int:
-    """Return the longest window of which every vehicle has enough trips, at most 300 s.
-
-    A state of charge moves in steps: over less, its energy is mostly steps.
-    """
-    for window in (300, 240, 180):
-        long = ([t.recording for t in v.trips if t.seconds >= window] for v in vehicles)
-        if all(len(set(recordings)) >= LEAST_TRIPS for recordings in long):
-            return window
-    return 120
-
-
-def next_commands(out: Path, folder: Path, trip: str, target: str) -> tuple[str, ...]:
+def next_commands(out: Path, folder: Path, trip: str) -> tuple[str, ...]:
     """Return the commands that train a model, export it for a vehicle and predict `trip`."""
     run = quote(str(Path("runs") / out.name))
     return (
-        f"fedwatt run --data {quote(str(out))}{target} --out {run}",
+        f"fedwatt run --data {quote(str(out))} --out {run}",
         f"fedwatt export {run} --vehicle {quote(str(folder))} --out car.onnx",
         f"fedwatt predict car.onnx {quote(str(folder / trip))} --html trip.html",
     )

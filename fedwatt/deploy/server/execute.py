@@ -176,7 +176,7 @@ class ConnectedFleet(RunBackend):
         """Return the plan's digest: vehicles file their state under it."""
         return self.state.plan
 
-    def loop(self, run: Run, choice: MethodChoice, *, scratch: Path | None = None) -> Loop:
+    def loop(self, run: Run, choice: MethodChoice) -> Loop:
         """Return the loop over a method's rounds."""
         config = run.config
         plain = BufferedBackend if config.asynchronous.buffer else PlainBackend

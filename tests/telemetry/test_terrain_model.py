@@ -1,4 +1,4 @@
-""""""
+"""Elevation and grade from tiles, GeoTIFFs and points, with heights worked out by hand."""
 
 import sys
 
@@ -7,8 +7,14 @@ import pytest
 
 from fedwatt.errors import DataError
 from fedwatt.telemetry import Trip, Vehicle
-from fedwatt.telemetry.maps import read_terrain_model, with_elevation
-from fedwatt.telemetry.maps.elevation import Tile, read_hgt, road_grade
+from fedwatt.telemetry.terrain_model import (
+    Enrichment,
+    Tile,
+    read_hgt,
+    read_terrain_model,
+    road_grade,
+    with_elevation,
+)
 
 
 def write_tile(path, heights):
@@ -242,3 +248,35 @@ def test_what_is_no_lattice_of_posts_is_refused(tmp_path, rows, message):
 def test_a_file_without_heights_is_refused(tmp_path):
     with pytest.raises(DataError, match="no column 'elevation_m'"):
         read_terrain_model([write_posts(tmp_path / "posts.csv", [(1, 2, 3)] * 4, "lat,lon,name")])
+
+
+def northward(name: str, latitude_deg: float) -> Trip:
+    """Drive 10 s north at 10 m/s."""
+    latitude = latitude_deg + np.arange(10) * 10 / 111_195
+    place = {"latitude_deg": latitude, "longitude_deg": np.full(10, -83.5)}
+    return Trip(name, {"speed_mps": np.full(10, 10.0), **place})
+
+
+def test_enriching_counts_and_can_leave_out(slope):
+    covered = [northward(str(n), 42.2) for n in range(3)]
+    blind = Trip("blind", {"speed_mps": np.ones(5)})
+    fleet = [unlabelled("full", (*covered, blind)), unlabelled("poor", (covered[0], blind))]
+    terrain = read_terrain_model(slope)
+    every = Enrichment(terrain)
+    assert [len(vehicle.trips) for vehicle in every.enriched(fleet)] == [4, 2]
+    assert every.sentences() == ["Terrain: 4 of 6 trips have a grade."]
+    only = Enrichment(terrain, only_enriched=True)
+    assert [(v.name, len(v.trips)) for v in only.enriched(fleet)] == [("full", 3)]
+    assert only.sentences()[-1] == "Left out: poor has under 3 trips with elevation."
+
+
+@pytest.mark.parametrize(
+    ("trip", "message"),
+    [
+        (Trip("1", {"speed_mps": np.ones(5)}), "None of the 1 trips has positions"),
+        (northward("1", 52.0), "covers none of the 1 trips with positions"),
+    ],
+)
+def test_enriching_in_vain_is_refused(slope, trip, message):
+    with pytest.raises(DataError, match=message):
+        list(Enrichment(read_terrain_model(slope)).enriched([unlabelled("car", (trip,))]))
