@@ -30,7 +30,6 @@ JUDGED = 200
 TRIPS = 6
 ROWS: Final = (
     ("sketch", "fedavg"),
-    ("sketch", "scaffold"),
     ("sketch", "fo-ri-fedavg"),
     ("synthetic", "fedavg"),
 )

@@ -8,7 +8,6 @@ import typer
 from fedwatt.cli import options
 from fedwatt.cli.console import Json, console, errors, wait_for_interrupt
 from fedwatt.cli.progress import RunView, show_results
-from fedwatt.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,7 +101,7 @@ def run(
     view = RunView(errors if as_json else console)
     if not (plain or config or resume):
         _say_recipe(view, chosen)
-    cluster = _on_cluster(chosen, ray, out, view.say)
+    cluster = _on_cluster(ray, view.say)
     with _watched(out) if watch else nullcontext(), cluster as backend:
         with options.resumable(out, "Completed rounds", "fedwatt run"), view.progress:
             observers = _observers(view, chosen, out, elsewhere=backend.train_elsewhere is not None)
@@ -149,43 +148,24 @@ def _watched(out: "Path") -> "Iterator[None]":
 
 
 @contextmanager
-def _on_cluster(
-    chosen: "RunConfig",
-    ray: str | None,
-    out: "Path",
-    say: "Callable[[str], None]",
-) -> "Iterator[Simulation]":
-    """Yield the backend of a run: this process, or the Ray cluster at the address.
-
-    Whole methods train there, or every round's participants do where there are few methods and
-    many participants.
-    """
+def _on_cluster(ray: str | None, say: "Callable[[str], None]") -> "Iterator[Simulation]":
+    """Yield the backend of a run: this process, or the Ray cluster at the address."""
     from fedwatt.runs.simulation import Simulation
 
     if ray is None:
         yield Simulation()
         return
-    from fedwatt.runs.source import vehicle_maker
     from fedwatt.tuning.grid import connected
-    from fedwatt.tuning.workers import RayWorkers, cluster_size, deals_participants
 
-    vehicles = vehicle_maker(chosen.fleet).count - chosen.data.held_out
     with connected(ray):
-        if deals_participants(chosen, vehicles, cluster_size(chosen)):
-            workers = RayWorkers(chosen)
-            say(f"every round's participants are dealt to {counted(workers.count, 'worker')}")
-            yield Simulation(spread_rounds=workers.federation)
-        else:
-            yield Simulation(train_elsewhere=_in_tasks(ray, out, say))
+        yield Simulation(train_elsewhere=_in_tasks(ray, say))
 
 
-def _in_tasks(
-    ray: str, out: "Path", say: "Callable[[str], None]"
-) -> "Callable[[RunConfig, Path, Fleet], None]":
+def _in_tasks(ray: str, say: "Callable[[str], None]") -> "Callable[[RunConfig, Path, Fleet], None]":
     """Return a function that trains a run's methods on a Ray cluster, a line for each finished
     task.
     """
-    from fedwatt.tuning.workers import train_in_tasks
+    from fedwatt.tuning.tasks import train_in_tasks
 
     def train(config: "RunConfig", folder: "Path", fleet: "Fleet") -> None:
         def done(name: str, finished: int, of: int) -> None:

@@ -14,7 +14,6 @@ itself, for its data and model.
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +47,7 @@ class Federation(Loop):
     """A fleet, a model and the terms on which its vehicles train in this process.
 
     Training has rounds, or a buffer where `asynchronous` sets one. A model is a name, a
-    `torch.nn.Module`, or a class or function that makes one. `scratch` is the folder for client
-    states that do not fit into memory (None: a temporary file).
+    `torch.nn.Module`, or a class or function that makes one.
     """
 
     def __init__(
@@ -62,7 +60,6 @@ class Federation(Loop):
         asynchronous: Asynchronous | None = None,
         seeds: Sequence[int] = (1,),
         device: str = "auto",
-        scratch: Path | None = None,
     ) -> None:
         for name, value, kind, advice in (
             ("fleet", fleet, Fleet, "load_fleet(FOLDER) and synthetic_fleet() make one"),
@@ -88,7 +85,6 @@ class Federation(Loop):
         """The `model` argument: a name, a network, or a class or function."""
         self.loss = get_loss(self.training.loss)
         self.members = Members(fleet, self.training.evaluate_vehicles)
-        self.scratch = scratch
         self.ahead: Ahead | None = None
         """The next round, if it was prepared while this one trained."""
         if buffered:

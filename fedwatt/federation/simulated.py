@@ -24,7 +24,7 @@ from fedwatt.federation.local_round import (
 from fedwatt.federation.loop import ModelEvaluation
 from fedwatt.federation.participation import Call, Members, Present, first_available, next_available
 from fedwatt.federation.records import Evaluation, Row
-from fedwatt.federation.state import State, Table, new_table, pages_path
+from fedwatt.federation.state import State, Table, new_table
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
@@ -69,10 +69,7 @@ class SimulatedVehicles:
         runs = len(weights)
         vehicles = len(self.local.fleet.clients)
         initial = initial_client_state(method, method.adapted(self.local.model), weights)
-        return {
-            name: new_table(value, runs, vehicles, pages_path(self.local.scratch, name))
-            for name, value in initial.items()
-        }
+        return {name: new_table(value, runs, vehicles) for name, value in initial.items()}
 
     def present(self, state: State | None) -> Present:
         """Draw A_t of every run from its seed."""
@@ -187,8 +184,8 @@ class SimulatedVehicles:
         return self.broadcast(method, state).of_runs(runs), client_state
 
 
-class SimulatedRounds(SimulatedVehicles):
-    """Vehicles simulated in rounds, wherever they train."""
+class SimulatedBackend(SimulatedVehicles):
+    """Vehicles simulated in rounds."""
 
     def check(self, method: Method) -> None:
         """Refuse a method that cannot train in rounds of these vehicles."""
@@ -197,10 +194,6 @@ class SimulatedRounds(SimulatedVehicles):
     def initial_states(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
         """Return the client states before the first round; rounds have no events."""
         return self.tables(method, weights), {}
-
-
-class SimulatedBackend(SimulatedRounds):
-    """Vehicles simulated in rounds that train in this process."""
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Train the participants of all runs that are still finite."""

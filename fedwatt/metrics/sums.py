@@ -7,8 +7,7 @@ total over the vehicles that contributed:
     in_process                          simulated vehicles
     deploy.server.sums.PlaceSums        connected vehicles, by secure aggregation
 
-The other sums of a run: updates of vehicles that other processes simulate are `added` share by
-share (`federation.dealing`); updates and errors of connected vehicles are added by
+The other sums of a run: updates and errors of connected vehicles are added by
 `deploy.server.sums.SecureSums` or, without secure aggregation, seen one by one and bounded first
 (`deploy.server.plain_backend`).
 

@@ -2,13 +2,10 @@
 
     checkpoint/LABEL/round-000012/  state.safetensors, rounds.parquet, clients.parquet,
                                     timing.parquet, manifest.json (round, checksums; written last)
-    checkpoint/LABEL/states/        client states that do not fit into memory: rows that
-                                    state.safetensors refers to, each with its checksum
 
 A checkpoint is prepared under a temporary name and renamed when it is complete; only then are older
 ones removed, all but the last few. So a kill at any moment leaves a complete one, and a disk that
-damages the newest leaves the one before. Where client states are on disk only the newest checkpoint
-stays, since the rows on disk are its own.
+damages the newest leaves the one before.
 """
 
 import json
@@ -115,8 +112,6 @@ def save_checkpoint(folder: Path, state: State, history: History, origin: Checkp
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
     try:
-        for table in state.paged:
-            table.pages.flush()
         tensors = {name: t.contiguous().cpu() for name, t in state.tensors().items()}
         write_tensors(temporary / "state.safetensors", tensors)
         for name in HISTORY:
@@ -134,10 +129,8 @@ def save_checkpoint(folder: Path, state: State, history: History, origin: Checkp
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    for table in state.paged:
-        table.pin()
     folders = sorted(folder.glob("round-*"))
-    remaining = {target} if state.paged else {target, *folders[-KEPT:]}
+    remaining = {target, *folders[-KEPT:]}
     for other in folders:
         # One of a later round is of a run that went back to this one.
         if other not in remaining or other > target:
@@ -153,7 +146,7 @@ def load_checkpoint(
         return None
     latest, done = checkpoint
     tensors = load_file(latest / "state.safetensors")
-    state = State.from_tensors(done, tensors, state_folder(folder))
+    state = State.from_tensors(done, tensors)
     tables = {name: read_table(latest, name).to_pylist() for name in HISTORY}
     return state, History(method, **tables)
 
@@ -201,11 +194,6 @@ def _checked(latest: Path, origin: CheckpointOrigin) -> tuple[Path, int]:
             "back, or start anew with another --out."
         )
     return latest, done
-
-
-def state_folder(folder: Path) -> Path:
-    """Return the folder of tables too large for memory, beside their checkpoints."""
-    return folder / "states"
 
 
 def digest(path: Path) -> str:

@@ -41,14 +41,12 @@ from fedwatt.runs.folder import (
     latest_checkpoint,
     refuse_other_run,
     run_hash,
-    state_folder,
     train_method,
 )
 from fedwatt.runs.model_file import RunResults
 from fedwatt.runs.objects import configuration, named
 from fedwatt.runs.observers import SILENT, Observer, Observers, OnRound, ProgressLog
 from fedwatt.runs.provenance import describe_fleet, participation_hashes, provenance
-from fedwatt.runs.source import elevation_spending, learns_elevation
 from fedwatt.runs.tables import write_table
 from fedwatt.windows import Fleet
 
@@ -86,8 +84,8 @@ class RunBackend(ABC):
         """Return the hash of the data that a checkpoint must match to be continued."""
 
     @abstractmethod
-    def loop(self, run: "Run", choice: MethodChoice, *, scratch: Path | None = None) -> Loop:
-        """Return the loop over a method's rounds; `scratch` as in `Federation`."""
+    def loop(self, run: "Run", choice: MethodChoice) -> Loop:
+        """Return the loop over a method's rounds."""
 
     def repeated(self, choice: MethodChoice, done: int) -> int:
         """Return how many noisy rounds are repeated, if `done` rounds are in the checkpoint."""
@@ -146,7 +144,6 @@ class Run:
         asynchronous: Asynchronous | None = None,
         seeds: Sequence[int] = (1,),
         device: str = "auto",
-        scratch: Path | None = None,
     ) -> "Run":
         """Return a run on vehicles at hand; the arguments are those of `Federation`.
 
@@ -162,7 +159,6 @@ class Run:
             asynchronous=asynchronous,
             seeds=seeds,
             device=device,
-            scratch=scratch,
         )
         return cls(configuration(federation), Simulation(federation, fleet, model))
 
@@ -272,8 +268,6 @@ class Run:
         config = self.config
         for choice in config.methods:
             self.backend.loop(self, choice).check(choice.method)
-        if learns_elevation(config):
-            elevation_spending(config, fleet)  # refuses noise that nobody can account for
         budgets: dict[str, Budget | None] = {}
         for choice in config.methods:
             # Refuses another run's checkpoint before any model is trained.
@@ -294,7 +288,7 @@ class Run:
     ) -> None:
         """Train one method, evaluate its models, and add both to the results."""
         folder = self.checkpoints(choice)
-        loop = self.backend.loop(self, choice, scratch=state_folder(folder))
+        loop = self.backend.loop(self, choice)
         state, history = train_method(
             loop, choice, folder, self.observer, origin, self.checkpoint_seconds, budget
         )

@@ -32,7 +32,6 @@ from fedwatt.runs.provenance import fleet_partition
 from fedwatt.runs.run import Run, RunBackend
 from fedwatt.runs.source import (
     data_without_elevation,
-    elevation_facts,
     learned_alone,
     learned_for,
     learns_elevation,
@@ -44,8 +43,6 @@ from fedwatt.windows import Fleet
 TrainElsewhere = Callable[[RunConfig, Path, Fleet], None]
 """Trains the methods of a configuration on other machines and leaves their checkpoints in the run
 folder."""
-SpreadRounds = Callable[[Federation, MethodChoice], Federation]
-"""Returns a federation whose participants train in other processes."""
 
 
 @dataclass
@@ -62,7 +59,6 @@ class Simulation(RunBackend):
     fleet_given: Fleet | None = None
     model_given: str | Network | None = None
     train_elsewhere: TrainElsewhere | None = None
-    spread_rounds: SpreadRounds | None = None
     learned: Learned | None = field(default=None, init=False)
     """The elevation map with which the run begins."""
     opened: Fleet | None = field(default=None, init=False)
@@ -100,24 +96,21 @@ class Simulation(RunBackend):
         """Return a hash of the data itself."""
         return self.fleet(run).data_hash()
 
-    def loop(self, run: Run, choice: MethodChoice, *, scratch: Path | None = None) -> Federation:
+    def loop(self, run: Run, choice: MethodChoice) -> Federation:
         """Return the federation in which a method trains."""
         if self.at_hand is not None:
             return self.at_hand
         fleet = self.fleet(run)
-        federation = federation_for(run.config, choice, fleet, scratch, self.model_given)
-        if self.spread_rounds is None:
-            return federation
-        return self.spread_rounds(federation, choice)
+        return federation_for(run.config, choice, fleet, self.model_given)
 
     def share_elevation(self, run: Run) -> dict[str, Any]:
         """Write the published elevation map; methods may then train on other machines."""
         facts: dict[str, Any] = {}
-        fleet = self.fleet(run)
+        fleet = self.fleet(run)  # learns the map
         if self.learned is not None:
             write_learned(run.folder / "elevation_map.parquet", self.learned, run.config)
-            contributors = len(self.learned.contributors)
-            facts = elevation_facts(run.config, fleet, self.learned.shared, contributors)
+            learned = self.learned
+            facts = {"nodes": learned.shared.nodes, "vehicles": len(learned.contributors)}
         if self.train_elsewhere is not None:
             self.train_elsewhere(run.config, run.folder, fleet)
         return facts
@@ -222,10 +215,9 @@ def federation_for(
     config: RunConfig,
     choice: MethodChoice,
     fleet: Fleet,
-    scratch: Path | None = None,
     model: str | Network | None = None,
 ) -> Federation:
-    """Return the federation in which a method of the run trains; `scratch` as in `Federation`.
+    """Return the federation in which a method of the run trains.
 
     Its network is that of the configuration, unless a `model` is given.
     """
@@ -237,5 +229,4 @@ def federation_for(
         asynchronous=config.asynchronous,
         seeds=config.seeds,
         device=config.device,
-        scratch=scratch,
     )

@@ -343,11 +343,6 @@ class Trained:
         if not self.method.personalised:
             # Client state is of use to the next round alone, and there is none.
             state = replace(state, client_state={}, events={})
-        elif state.paged:
-            raise SettingError(
-                "The vehicles' models are too many for memory and lie in a file. Train them into "
-                "a run folder from the start: train(..., out=FOLDER)."
-            )
         origin = CheckpointOrigin(run_hash(config), self.fleet.data_hash())
         save_checkpoint(run.checkpoints(self.choice), state, self.history, origin)
         run.carry_out()

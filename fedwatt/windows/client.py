@@ -206,9 +206,6 @@ class Fleet:
         """Return n_k of the vehicle at a place."""
         return len(self.clients[place].ends["train"])
 
-    def note_windows(self, place: int, windows: int) -> None:
-        """Store n_k of a vehicle that another process made, in a lazy fleet."""
-
     def sample(self, count: int) -> list[int]:
         """Return the places of the vehicles on which models are evaluated, ascending; 0: all.
 

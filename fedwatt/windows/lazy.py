@@ -213,8 +213,6 @@ class LazyClients(Sequence[Client]):
         self.held_out = held_out
         self.here: dict[int, Client] = {}
         self.stay: dict[int, Client] = {}
-        self.window_counts: dict[int, int] = {}
-        """Place -> n_k of vehicles that were made elsewhere."""
         self.workers = Workers()
         self.aside = ThreadPoolExecutor(1)
         self.coming: Future[dict[int, Client]] | None = None
@@ -305,16 +303,6 @@ class LazyFleet(Fleet):
     def let_go(self) -> None:
         """Forget the vehicles of the last round."""
         self.clients.here.clear()
-        self.clients.window_counts.clear()
-
-    def train_windows(self, place: int) -> int:
-        """Return n_k of the vehicle at a place; it is made only if its n_k was not noted."""
-        windows = self.clients.window_counts.get(place)
-        return super().train_windows(place) if windows is None else windows
-
-    def note_windows(self, place: int, windows: int) -> None:
-        """Store n_k of a vehicle that another process made, until the next round."""
-        self.clients.window_counts[place] = windows
 
     def sample(self, count: int) -> list[int]:
         """Return a sample as `Fleet.sample`; 0 stands for `SAMPLE`, since all would not fit."""

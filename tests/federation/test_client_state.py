@@ -1,4 +1,4 @@
-"""What vehicles remember, kept on disk: the same numbers, old states intact, little memory."""
+"""Sparse client states: the same numbers as dense ones, old states intact, little memory."""
 
 import json
 import subprocess
@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedwatt.errors import RunError
 from fedwatt.federation import Availability, Federation, State, Training
-from fedwatt.federation.state import Paged, Pages, new_table
+from fedwatt.federation.state import SparseTable, new_table
 from fedwatt.methods import get
 from fedwatt.models import MLP
 from tests.federation.toys import random_fleet
@@ -19,18 +18,18 @@ from tests.federation.toys import random_fleet
 METHODS = ("scaffold", "moon", "feddyn", "scaffold+contrastive", "ditto", "fedrep")
 
 
-def table(path: Path | None = None) -> Paged:
-    made = new_table(torch.tensor([7.0, -7.0]), 2, 3, path)
-    assert isinstance(made, Paged)
+def table() -> SparseTable:
+    made = new_table(torch.tensor([7.0, -7.0]), 2, 3)
+    assert isinstance(made, SparseTable)
     return made
 
 
 @pytest.fixture
-def everything_on_disk(monkeypatch) -> None:
+def all_tables_sparse(monkeypatch) -> None:
     monkeypatch.setattr("fedwatt.federation.state.DENSE_BYTES", 0)
 
 
-def federation(**terms) -> Federation:
+def federation() -> Federation:
     return Federation(
         random_fleet(),
         MLP(4, 8, (6, 5)),
@@ -38,27 +37,26 @@ def federation(**terms) -> Federation:
         availability=Availability(reply_loss=0.2),
         seeds=(1, 2),
         device="cpu",
-        **terms,
     )
 
 
-def test_small_tables_and_single_numbers_stay_in_memory(everything_on_disk, monkeypatch) -> None:
-    assert isinstance(new_table(torch.tensor(1.0), 2, 3, None), torch.Tensor)
+def test_small_tables_and_single_numbers_are_dense(all_tables_sparse, monkeypatch) -> None:
+    assert isinstance(new_table(torch.tensor(1.0), 2, 3), torch.Tensor)
     monkeypatch.setattr("fedwatt.federation.state.DENSE_BYTES", 2 * 3 * 8)
-    assert isinstance(new_table(torch.zeros(2), 2, 3, None), torch.Tensor)
-    assert isinstance(new_table(torch.zeros(3), 2, 3, None), Paged)
+    assert isinstance(new_table(torch.zeros(2), 2, 3), torch.Tensor)
+    assert isinstance(new_table(torch.zeros(3), 2, 3), SparseTable)
 
 
-def test_a_row_is_what_was_last_written(everything_on_disk) -> None:
-    paged = table()
-    paged[[1, 1], [0, 2]] = torch.tensor([[1.0, -1.0], [2.0, -2.0]])
-    rows = paged[[1, 0, 1, 1], [2, 2, 1, 0]]
+def test_a_row_is_what_was_last_written(all_tables_sparse) -> None:
+    sparse = table()
+    sparse[[1, 1], [0, 2]] = torch.tensor([[1.0, -1.0], [2.0, -2.0]])
+    rows = sparse[[1, 0, 1, 1], [2, 2, 1, 0]]
     assert rows.tolist() == [[2.0, -2.0], [7.0, -7.0], [7.0, -7.0], [1.0, -1.0]]
-    paged[[1], [2]] = torch.tensor([[3.0, -3.0]])
-    assert paged[[1, 1], [2, 0]].tolist() == [[3.0, -3.0], [1.0, -1.0]]
+    sparse[[1], [2]] = torch.tensor([[3.0, -3.0]])
+    assert sparse[[1, 1], [2, 0]].tolist() == [[3.0, -3.0], [1.0, -1.0]]
 
 
-def test_a_clone_changes_nothing_of_the_table_it_came_from(everything_on_disk) -> None:
+def test_a_clone_changes_nothing_of_the_table_it_came_from(all_tables_sparse) -> None:
     before = table()
     before[[0], [1]] = torch.tensor([[1.0, 1.0]])
     after = before.clone()
@@ -67,55 +65,23 @@ def test_a_clone_changes_nothing_of_the_table_it_came_from(everything_on_disk) -
     assert after[[0, 0], [1, 2]].tolist() == [[2.0, 2.0], [3.0, 3.0]]
 
 
-def test_slots_that_nobody_refers_to_are_used_again(everything_on_disk) -> None:
-    paged = table()
-    for value in range(50):
-        after = paged.clone()
-        after[[0, 0], [0, 1]] = torch.full((2, 2), float(value))
-        paged = after
-    # Two vehicles, each with the row of this state and of the one before it.
-    assert paged.pages.size == 4
-    assert paged[[0, 0], [0, 1]].tolist() == [[49.0, 49.0]] * 2
-
-
-def test_pinned_rows_outlive_the_state_they_belong_to(everything_on_disk, tmp_path) -> None:
-    paged = table(tmp_path / "control.rows")
-    paged[[0, 0], [0, 1]] = torch.tensor([[1.0, 1.0], [2.0, 2.0]])
-    paged.pages.flush()
-    paged.pin()
-    stored = paged.tensors()
-    for value in range(20):
-        paged = paged.clone()
-        paged[[0, 0], [0, 1]] = torch.full((2, 2), 100.0 + value)
-    again = Paged.from_tensors(stored, tmp_path / "control.rows")
-    assert again[[0, 0, 1], [0, 1, 0]].tolist() == [[1.0, 1.0], [2.0, 2.0], [7.0, -7.0]]
-    # A continued table does not write over its own checkpoint either.
-    later = again.clone()
-    del again
-    for value in range(20):
-        later = later.clone()
-        later[[0, 0], [0, 1]] = torch.full((2, 2), float(value))
-    third = Paged.from_tensors(stored, tmp_path / "control.rows")
-    assert third[[0, 0], [0, 1]].tolist() == [[1.0, 1.0], [2.0, 2.0]]
-
-
 @pytest.mark.parametrize("name", METHODS)
-def test_on_disk_or_not_is_the_same_training(name: str, monkeypatch) -> None:
+def test_sparse_and_dense_tables_give_the_same_training(name: str, monkeypatch) -> None:
     dense = federation().train(name).state
     monkeypatch.setattr("fedwatt.federation.state.DENSE_BYTES", 0)
-    paged = federation().train(name).state
-    assert paged.paged
-    assert not dense.paged
-    assert torch.equal(dense.weights, paged.weights)
-    for table_name, own in dense.client_state.items():
-        there = paged.client_state[table_name]
+    sparse = federation().train(name).state
+    kinds = {type(table) for table in sparse.client_state.values()}
+    assert SparseTable in kinds
+    assert torch.equal(dense.weights, sparse.weights)
+    for table_name, dense_table in dense.client_state.items():
+        sparse_table = sparse.client_state[table_name]
         for run in range(2):
             everybody = list(range(4))
-            values = there[[run] * 4, everybody]
-            assert torch.equal(values, own[run, everybody])
+            values = sparse_table[[run] * 4, everybody]
+            assert torch.equal(values, dense_table[run, everybody])
 
 
-def test_a_state_from_before_can_be_advanced_again(everything_on_disk) -> None:
+def test_a_state_from_before_can_be_advanced_again(all_tables_sparse) -> None:
     fed = federation()
     method = get("scaffold")
     first, _ = fed.start(method)
@@ -127,42 +93,17 @@ def test_a_state_from_before_can_be_advanced_again(everything_on_disk) -> None:
     assert not torch.equal(fourth.weights, third.weights)
 
 
-def test_a_state_is_read_back_from_its_tensors(everything_on_disk, tmp_path) -> None:
-    fed = federation(scratch=tmp_path)
+def test_a_state_is_read_back_from_its_tensors(all_tables_sparse) -> None:
+    fed = federation()
     method = get("moon")
     state, _ = fed.advance(method, fed.start(method)[0])
-    copy = State.from_tensors(state.round, state.tensors(), tmp_path)
+    copy = State.from_tensors(state.round, state.tensors())
     assert copy.tensors().keys() == state.tensors().keys()
     for name, tensor in state.tensors().items():
         assert torch.equal(tensor, copy.tensors()[name])
     here, _ = fed.advance(method, state)
     there, _ = fed.advance(method, copy)
     assert torch.equal(here.weights, there.weights)
-
-
-def test_damage_and_a_missing_file_are_one_sentence(everything_on_disk, tmp_path) -> None:
-    path = tmp_path / "control.rows"
-    paged = table(path)
-    paged[[0], [0]] = torch.tensor([[1.0, 1.0]])
-    stored = paged.tensors()
-    path.write_bytes(b"\xff" + path.read_bytes()[1:])
-    with pytest.raises(RunError, match=r"control.rows is damaged. Delete its checkpoint folder"):
-        paged[[0], [0]]
-    path.write_bytes(b"")
-    with pytest.raises(RunError, match="is damaged"):
-        paged[[0], [0]]
-    path.unlink()
-    with pytest.raises(RunError, match=r"Cannot open .*control.rows: No such file"):
-        Paged.from_tensors(stored, path)
-
-
-def test_a_full_disk_is_one_sentence_and_frees_what_was_written() -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("this machine has no /dev/full")
-    pages = Pages(8, Path("/dev/full"), keep=True)
-    with pytest.raises(RunError, match=r"Cannot write .*No space left"):
-        pages.write(torch.zeros(2))
-    assert pages.free == [0]
 
 
 LARGE = """
@@ -199,7 +140,7 @@ LARGE = """
             assert record.rounds[0]["replies"] == 100
         weights = state.weights.shape[1]
         return {"grown_mb": peak_mb() - before, "round_s": min(seconds), "weights": weights,
-                "rows": state.paged[0].pages.size if state.paged else 0}
+                "rows": len(state.client_state["control"].rows[0])}
 
     print(json.dumps(rounds(int(sys.argv[1]))))
 """

@@ -53,8 +53,8 @@ def test_only_a_sample_and_the_participants_are_ever_made(monkeypatch):
     assert len(fleet.clients.stay) == 30 and len(fleet.clients.here) == 10
     rows = trained.history.clients
     assert len(rows) == 30
-    (table,) = trained.state.paged
-    assert sorted(fleet.name(k) for k in table.slots[0]) == sorted({r["vehicle"] for r in rows})
+    (table,) = trained.state.client_state.values()
+    assert sorted(fleet.name(k) for k in table.rows[0]) == sorted({r["vehicle"] for r in rows})
     last = trained.history.rounds[-1]
     assert 0 < last["test_rmse_margin"] < last["test_rmse"]
     assert {row["vehicle"] for row in federation.vehicle_rows(trained.state.weights)} == {

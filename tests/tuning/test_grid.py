@@ -15,8 +15,8 @@ from fedwatt.runs.config import from_toml
 from fedwatt.runs.run import Run
 from fedwatt.runs.simulation import Simulation
 from fedwatt.tuning.grid import _task, run_cells, versions
+from fedwatt.tuning.tasks import train_in_tasks
 from fedwatt.tuning.tune import Tuned, tune
-from fedwatt.tuning.workers import train_in_tasks
 from tests.cluster import on_ray
 from tests.examples import EXAMPLES
 from tests.runs.test_execute import CONFIG, Silent, results

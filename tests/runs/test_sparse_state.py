@@ -1,10 +1,9 @@
-"""Runs whose vehicles remember on disk: stopped, killed and continued bit for bit."""
+"""Runs with sparse client states: stopped, killed and continued bit for bit."""
 
 from pathlib import Path
 
 import pytest
 
-from fedwatt.errors import RunError
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.run import Run
 from tests.runs.killing import kill_after
@@ -17,15 +16,14 @@ CONFIG += '[[method]]\nname = "moon"\ncontrast_weight = 1.0\n'
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    """A run that nobody disturbed, with everything in memory."""
+    """A run that nobody disturbed, with dense client states."""
     out = tmp_path_factory.mktemp("whole") / "run"
     Run(from_toml(CONFIG), out=out, observer=Silent()).execute()
-    assert not list(out.rglob("*.rows"))
     return out
 
 
 @pytest.fixture(autouse=True)
-def everything_on_disk(whole: Path, monkeypatch) -> None:
+def all_tables_sparse(whole: Path, monkeypatch) -> None:
     monkeypatch.setattr("fedwatt.federation.state.DENSE_BYTES", 0)
 
 
@@ -36,7 +34,6 @@ def test_an_interrupted_run_continues_bit_for_bit(whole: Path, tmp_path: Path, s
         Run(
             from_toml(CONFIG), out=out, observer=Silent(stop_after), checkpoint_seconds=1e9
         ).execute()
-    assert list(out.rglob("*.rows"))
     Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
     assert results(out) == results(whole)
 
@@ -49,7 +46,7 @@ KILLED = """
     from fedwatt.federation import state
     from fedwatt.runs.run import Run
     from tests.runs.test_execute import Silent
-    from tests.runs.test_memory import CONFIG
+    from tests.runs.test_sparse_state import CONFIG
 
     class Loud(Silent):
         def on_round(self, label, state, record):
@@ -79,13 +76,3 @@ def test_a_finished_run_is_left_as_it_is(whole: Path, tmp_path: Path) -> None:
     Run(from_toml(CONFIG), out=out, observer=again, resume=True).execute()
     assert again.rounds == 0
     assert results(out) == results(whole)
-
-
-def test_damaged_rows_are_refused(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        Run(from_toml(CONFIG), out=out, observer=Silent(3)).execute()
-    (rows,) = out.rglob("*.rows")
-    rows.write_bytes(bytes(len(rows.read_bytes())))
-    with pytest.raises(RunError, match=r"scaffold/states/control.rows is damaged"):
-        Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
