@@ -236,8 +236,8 @@ def agreement_blocks(record: Found) -> dict[str, str]:
     return {
         "agreement": "Largest difference of any weight between the two engines after three rounds, "
         f"relative to the largest weight: {most}; the median over {len(rows)} trainings is "
-        f"{middle:.0e} in float32. A ReLU unit whose input is 0 to within rounding can be on in one "
-        "engine and off in the other, and that training then parts further; on a processor, "
+        f"{middle:.0e} in float32. A ReLU unit whose input is 0 to within rounding can be on in "
+        "one engine and off in the other, and that training then parts further; on a processor, "
         "float32 and float64 part the same way."
     }
 

@@ -26,23 +26,26 @@ from statistics import median
 from typing import Any, Final
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from benchmarks.light_vehicles import fault_of
 from benchmarks.machine import machine
 from benchmarks.marked import write_blocks
 from fedwatt.deploy.plan.certificates import (
     CERTIFICATE,
+    KEY,
     OWNER,
     SERVER,
     VEHICLE,
     Owner,
     make_request,
     owner_certificate,
+    private_bytes,
     write_certificate,
 )
 from fedwatt.deploy.plan.plan import make_plan
-from fedwatt.deploy.plan.store import KeyStore
+from fedwatt.deploy.plan.store import VEHICLES, KeyStore
 from fedwatt.deploy.server.requests import EVENTS, FAILED, LATE, REJECTED
 from fedwatt.deploy.transport import SWITCH
 from fedwatt.deploy.transport.control import Control
@@ -181,6 +184,7 @@ def _measured(
         start(f"vehicles-{first}", *map(str, words))
     until(lambda: nodes(control).count("online") >= load.connected)
     connected = time.monotonic() - began
+    say(f"All are connected after {connected:.0f} s; measuring the idle server ...")
     link = pid_of("fedwatt.deploy.transport.superlink", flower.address.rpartition(":")[2])
     time.sleep(SETTLE_SECONDS)
     before = cpu_seconds(link)
@@ -191,6 +195,8 @@ def _measured(
     submitted = time.monotonic()
     run = start("submit", "deploy", "run", "--out", "run", "--address", flower.address)
     watched = Watched(folder / "run" / FILE)
+    until(watched.has_begun, run)
+    say(f"All are enrolled after {watched.began - submitted:.0f} s.")
     until(lambda: watched.rounds() >= 1, run)
     both = link, pid_of("flwr-serverapp", str(folder))
     after_first = [cpu_seconds(pid) for pid in both]
@@ -222,6 +228,11 @@ class Watched:
         self.times: list[float] = []
         self.replies: list[int] = []
 
+    def has_begun(self) -> bool:
+        """Tell whether the vehicles have enrolled."""
+        self.rounds()
+        return self.began > 0
+
     def rounds(self) -> int:
         """Return the number of finished rounds."""
         events = read_rows(self.path)
@@ -236,17 +247,22 @@ class Watched:
 
 def make_store(folder: Path, vehicles: int, config: str) -> KeyStore:
     """Return a key store with a plan, whose vehicles have keys beside it and nothing else."""
-    key = ed25519.Ed25519PrivateKey.generate()
-    owner = Owner(key, owner_certificate(key))
+    signing = ed25519.Ed25519PrivateKey.generate()
+    owner = Owner(signing, owner_certificate(signing))
     make_request("server", folder, ["127.0.0.1"])
     write_certificate(folder / CERTIFICATE, owner.sign_request(folder, SERVER, 1))
     write_certificate(folder / OWNER, owner.certificate)
     store = KeyStore(folder)
+    (folder / VEHICLES).mkdir()
     for number in range(vehicles):
-        keys = folder.parent / "keys" / f"car-{number:05d}"
-        make_request(keys.name, keys)
-        write_certificate(keys / CERTIFICATE, owner.sign_request(keys, VEHICLE, 1))
-        store.add_vehicle(keys / CERTIFICATE)
+        # Not by the commands, which wait for the disk at each file.
+        name = f"car-{number:05d}"
+        key = ec.generate_private_key(ec.SECP256R1())
+        keys = folder.parent / "keys" / name
+        keys.mkdir(parents=True)
+        (keys / KEY).write_bytes(private_bytes(key))
+        certificate = owner.issue(name, VEHICLE, key.public_key(), 1)
+        (folder / VEHICLES / f"{name}.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
     store.install_plan(make_plan(from_toml(config), owner, days=1))
     return store
 

@@ -90,14 +90,11 @@ def test_elevation_in_a_model_file(model: Path, tmp_path: Path, nodes: int, sent
     assert sentence in refusal("predict", model, "trip.csv", cwd=tmp_path)
 
 
-def test_gzip_of_simulated_traces(tmp_path: Path) -> None:
-    packed = bomb(2 * GIGABYTE, b"<battery-export>", wbits=-15)
-    (tmp_path / "battery.xml.gz").write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + packed)
-    (tmp_path / "fcd.xml").write_text("<fcd-export></fcd-export>")
-    words = ("data", "import", "sumo", "fcd.xml", "battery.xml.gz", "--out", "fleet")
-    assert "battery.xml.gz is not a complete XML file: it unpacks to" in refusal(
-        *words, cwd=tmp_path
-    )
+def test_gzip_of_a_table(tmp_path: Path) -> None:
+    packed = bomb(2 * GIGABYTE, b"DayNum,VehId", wbits=-15)
+    (tmp_path / "week.csv.gz").write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + packed)
+    said = refusal("data", "import", "ved", "week.csv.gz", "--out", "fleet", cwd=tmp_path)
+    assert "week.csv.gz is truncated or damaged (OSError)" in said
 
 
 def test_archive(tmp_path: Path) -> None:

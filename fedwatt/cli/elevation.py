@@ -60,12 +60,11 @@ def map_(
     elevation_map: MapFile,
     out: Annotated[Path, typer.Option(help=OUT_HELP)],
 ) -> None:
-    """Draw a map as shaded relief with contours; an .html file pans and zooms."""
-    from fedwatt.elevation.store import driven_nodes, read_map_file
+    """Draw a map as shaded relief with contours, as PNG, SVG or PDF."""
+    from fedwatt.elevation.store import read_map_file
     from fedwatt.report.figures.elevation import write_map
 
-    file = map_file(elevation_map)
-    write_map(read_map_file(file), out, driven=driven_nodes(file))
+    write_map(read_map_file(map_file(elevation_map)), out)
     console.print(f"Map: {out}")
 
 

@@ -169,15 +169,12 @@ def describe_elevation(learned: "Learned", elevation: "ElevationSettings") -> st
             "validation trips gain"
         )
     needed = counted(elevation.minimum_vehicles, "vehicle")
-    none = "none has as many"
-    if elevation.noise_multiplier:
-        none = "none surely has as many, with the noise on counts"
     left = "each vehicle has what it learns by itself"
     if not elevation.private:
         left = "with elevation.private = false no vehicle has a map"
     return (
         f"elevation map: nothing is published, because a node needs {needed} "
-        f"(elevation.minimum_vehicles), and with {vehicles} {none}; {left}"
+        f"(elevation.minimum_vehicles), and with {vehicles} none has as many; {left}"
     )
 
 

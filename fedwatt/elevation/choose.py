@@ -78,7 +78,7 @@ def learn_with_prior(
     """Return the shared map by the prior with the lowest validation error."""
     elevation_map = replace(empty_map(grid), prior=settings.prior)
     elevation_map, sums = exchanged(exchange, elevation_map, 1 + settings.refreshes)
-    if not settings.chooses:
+    if not settings.choose_prior:
         return elevation_map
     grades = [grade for grade in GRADES if grade > elevation_map.prior.grade]
     steeper = [solved(grid, sums, replace(elevation_map.prior, grade=grade)) for grade in grades]

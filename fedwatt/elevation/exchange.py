@@ -12,9 +12,6 @@ A vehicle that drops out gets no more requests. The set of nodes that k vehicles
 when one of them goes, so counting goes on from where it was and still ends at the set that the
 remaining vehicles would have found alone.
 
-With noise (`noise`) vehicles get one request for bounded counts, and then requests for clipped
-sums; the server adds the noise to the totals before it uses them.
-
 Totals are checked against bounds that honest vehicles cannot exceed, because secure aggregation
 hides single vehicles. One vehicle can still bend totals within these bounds, unseen.
 """
@@ -27,14 +24,6 @@ import numpy as np
 from fedwatt.elevation.choose import MapErrors, learn_with_prior, solved
 from fedwatt.elevation.elevation_map import ElevationMap, empty_map
 from fedwatt.elevation.grid import Grid, Pairs, distance_m, pairs_of_a_node, spread
-from fedwatt.elevation.noise import (
-    Draws,
-    PairSums,
-    map_from_noisy_sums,
-    seeded,
-    surely_driven,
-    with_noise,
-)
 from fedwatt.elevation.normal_equations import NOTHING, Contribution
 from fedwatt.elevation.request import MapRequest, unpacked
 from fedwatt.elevation.settings import ElevationSettings
@@ -66,13 +55,11 @@ Raises where too few are left to make a total, because an empty map would say so
 class SharedMap:
     """The server's result: the published map.
 
-    `driven` nodes of the area were driven by anybody (0 with noise, which hides it); `contributors`
-    are all whose sums the map rests on, also those that dropped out later; `nothing` says why no
-    node is published, and is empty where some are.
+    `contributors` are all whose sums the map rests on, also those that dropped out later; `nothing`
+    says why no node is published, and is empty where some are.
     """
 
     elevation_map: ElevationMap
-    driven: int
     contributors: frozenset[str]
     nothing: str = ""
 
@@ -110,25 +97,13 @@ def learn_from_totals(
     vehicles: frozenset[str],
     grid: Grid,
     settings: ElevationSettings,
-    draws: Draws | None = None,
 ) -> SharedMap:
     """Return the map of the nodes that at least k of the vehicles drive; empty without any.
 
     It is empty only where a complete count has no such node, or where there are fewer than k
-    vehicles at all. Too few contributions are a RunError. Noise is from `draws`; None: seeded by
-    `settings.noise_seed`.
+    vehicles at all. Too few contributions are a RunError.
     """
     learning = _Learning(totals, grid, settings, vehicles, settings.service_area.nodes(grid))
-    try:
-        if settings.noise_multiplier:
-            return _learn_with_noise(learning, draws or seeded(settings.noise_seed))
-        return _learn_exactly(learning)
-    except _NothingShared as why:
-        return SharedMap(empty_map(grid), learning.driven, frozenset(), str(why))
-
-
-def _learn_exactly(learning: "_Learning") -> SharedMap:
-    """Return the shared map from totals as they are."""
 
     def exchange(elevation_map: ElevationMap) -> Contribution:
         try:
@@ -138,34 +113,15 @@ def _learn_exactly(learning: "_Learning") -> SharedMap:
                 raise
             return NOTHING  # of longer segments, which are then not taken
         learning.contributors |= learning.present
-        refuse_impossible_map(solved(learning.grid, sums, elevation_map.prior), pairs)
+        refuse_impossible_map(solved(grid, sums, elevation_map.prior), pairs)
         return sums
 
-    learning.count()
-    elevation_map = learn_with_prior(exchange, learning.evaluate, learning.grid, learning.settings)
-    return SharedMap(elevation_map, learning.driven, learning.contributors)
-
-
-def _learn_with_noise(learning: "_Learning", draws: Draws) -> SharedMap:
-    """Return the shared map where the server adds noise to every total before it is used."""
-    grid = learning.grid
-    settings = learning.settings
-    elevation_map = empty_map(grid)
-    total = learning.total(learning.request(None))
-    nodes, counts = surely_driven(total["vehicles"], learning.nodes, settings, draws)
-    learning.nodes = nodes
-    if not len(nodes):
-        raise _NothingShared(
-            f"no node surely has {settings.minimum_vehicles} vehicles, with the noise on counts"
-        )
-    for exchange in range(1 + settings.refreshes):
-        request = learning.request(elevation_map)
-        total = learning.total(request)
-        learning.contributors |= learning.present
-        sums = with_noise(PairSums(total["weight"], total["climb"]), settings, exchange, draws)
-        elevation_map = map_from_noisy_sums(grid, nodes, counts, request.pairs, sums, settings)
-        refuse_impossible_map(elevation_map, request.pairs)
-    return SharedMap(elevation_map, 0, learning.contributors)
+    try:
+        learning.count()
+        elevation_map = learn_with_prior(exchange, learning.evaluate, grid, settings)
+    except _NothingShared as why:
+        return SharedMap(empty_map(grid), frozenset(), str(why))
+    return SharedMap(elevation_map, learning.contributors)
 
 
 class _NothingShared(Exception):
@@ -181,7 +137,6 @@ class _Learning:
     settings: ElevationSettings
     present: frozenset[str]
     nodes: IntArray
-    driven: int = 0
     contributors: frozenset[str] = frozenset()
     segment_s: int = 0
     """Length of the segments that are counted and summed; 0: the one of the settings."""
@@ -198,10 +153,9 @@ class _Learning:
         while len(self.nodes) != before:
             before = len(self.nodes)
             counts = self.total(self.request(None))["vehicles"]
-            self.driven = max(self.driven, int((counts > 0.5).sum()))
-            self.nodes = self.nodes[counts > self.settings.minimum_vehicles - 0.5]
-            if not self.driven:
+            if not (counts > 0.5).any():
                 raise _NothingShared("nobody has driven in elevation.area")
+            self.nodes = self.nodes[counts > self.settings.minimum_vehicles - 0.5]
             if not len(self.nodes):
                 raise _NothingShared(
                     f"no node has {self.settings.minimum_vehicles} of the {len(self.present)} "
@@ -253,9 +207,6 @@ class _Learning:
             refuse_impossible_counts(total["vehicles"], left)
         if "value" in total:
             refuse_impossible_sums(total, request.pairs, left)
-        if "weight" in total:
-            sums = PairSums(total["weight"], total["climb"])
-            refuse_impossible_pair_sums(sums, self.settings.clip, left)
         return total
 
 
@@ -288,17 +239,6 @@ def refuse_impossible_sums(total: Mapping[str, FloatArray], pairs: Pairs, vehicl
     most = np.sqrt(np.maximum(diagonal, 0) + rounding)
     if (np.abs(value) > (1 + 1e-9) * most[pairs[0]] * most[pairs[1]] + rounding).any():
         raise _at_fault("The sum of a pair of nodes is larger than those of both nodes allow")
-
-
-def refuse_impossible_pair_sums(sums: PairSums, clip: float, vehicles: int) -> None:
-    """Raise unless weights are at least 0, and all are no longer than `clip` a vehicle."""
-    slack = 1e-6 * vehicles * clip
-    if sums.weight.min(initial=0.0) < -slack:
-        raise _at_fault(f"A pair of nodes has the weight {sums.weight.min():g}")
-    if sums.length > vehicles * clip + slack:
-        raise _at_fault(
-            f"Sums of {vehicles} vehicles, clipped to {clip:g}, are {sums.length:g} long"
-        )
 
 
 def refuse_impossible_map(elevation_map: ElevationMap, pairs: Pairs) -> None:

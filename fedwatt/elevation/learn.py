@@ -93,8 +93,8 @@ def learn_alone(
 
     Vehicles outside `learners` (None: all learn) have an empty map.
     """
-    # A place that nobody else drives is private whatever the threshold, and needs no noise.
-    settings = replace(settings, minimum_vehicles=2, private=True, noise_multiplier=0.0)
+    # A place that nobody else drives is private whatever the threshold.
+    settings = replace(settings, minimum_vehicles=2, private=True)
     empty = empty_map(Grid(cell_m=settings.cell_m))
     maps: dict[str, ElevationMap] = {}
     for vehicle in vehicles:
@@ -133,11 +133,11 @@ def shared_map(
 ) -> ElevationMap:
     """Return the map that the server publishes.
 
-    With noise, or `secure`, the server uses totals over vehicles alone, as on a deployed fleet.
+    If `secure`, the server uses totals over vehicles alone, as on a deployed fleet.
     """
     if not surveys:
         return empty_map(grid)
-    if secure or settings.noise_multiplier:
+    if secure:
         return learn_in_process(surveys, grid, settings)
     published: dict[int, IntArray] = {}
 
@@ -258,7 +258,7 @@ def publish_map(
     surveys = list(by_name.values())
     elevation_map = shared_map(surveys, grid, settings)
     driven = len(publishable(surveys, 1))
-    write_map_file(out, elevation_map, driven=driven, provenance=Provenance.by(names, data))
+    write_map_file(out, elevation_map, provenance=Provenance.by(names, data))
     return elevation_map, driven
 
 

@@ -33,7 +33,6 @@ from fedwatt.elevation.grid import (
     pair_reach,
     spread,
 )
-from fedwatt.elevation.noise import CLIMB_M, counted_nodes, pair_sums
 from fedwatt.elevation.normal_equations import Contribution, contribution, touched_nodes
 from fedwatt.elevation.own_map import own_maps
 from fedwatt.elevation.settings import ElevationSettings
@@ -85,31 +84,19 @@ class MapRequest:
             return {"error": (1, LARGEST), "gain": further, "spread": further}
         if self.elevation_map is None:
             return {"vehicles": (len(self.nodes), 1.0)}
-        if self.settings.noise_multiplier:
-            length = self.settings.clip
-            pairs = len(self.pairs[0])
-            return {"weight": (pairs, length), "climb": (pairs, CLIMB_M * length)}
         nodes = len(self.nodes)
         sizes = {"value": len(self.pairs[0]), "right": nodes, "passes": nodes}
         return {name: (size, LARGEST) for name, size in sizes.items()} | {"vehicles": (nodes, 1.0)}
 
     def answer(self, survey: Survey) -> dict[str, FloatArray]:
         """Return a vehicle's contribution."""
-        settings = self.settings
-        nodes = self.nodes
-        elevation_map = self.elevation_map
         if self.evaluated:
-            return vars(map_errors(survey, self.evaluated, settings))
+            return vars(map_errors(survey, self.evaluated, self.settings))
         cut = survey.cut(self.segment_s)
-        noise = settings.noise_multiplier
-        if elevation_map is None and noise:
-            return {"vehicles": marked(counted_nodes(cut, settings.most_nodes), nodes)}
-        if elevation_map is None:
-            return presence(cut, nodes, self.grid, self.segment_s)
-        residuals = segment_residual(cut, elevation_map)
-        if noise:
-            return vars(pair_sums(cut, residuals, nodes, self.pairs).clipped(settings.clip))
-        return packed(cut, residuals, nodes, self.pairs, self.grid, self.segment_s)
+        if self.elevation_map is None:
+            return presence(cut, self.nodes, self.grid, self.segment_s)
+        residuals = segment_residual(cut, self.elevation_map)
+        return packed(cut, residuals, self.nodes, self.pairs, self.grid, self.segment_s)
 
 
 def presence(

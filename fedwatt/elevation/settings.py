@@ -38,23 +38,13 @@ class ElevationSettings(Checked):
     """k: a node is published only if as many vehicles contributed to it."""
     private: bool = True
     """Whether each vehicle learns, for itself, the nodes that are not published."""
-    noise_multiplier: float = number(0.0, "[0, inf)", "(0: no noise)")
-    """z: Gaussian noise on what is published, relative to the bound on one vehicle; 0: none."""
-    clip: float = number(10.0, "(0, inf)")
-    """Bound on the length of one vehicle's sums, where there is noise."""
-    most_nodes: int = number(2000, "[1, inf]", "node")
-    """Nodes one vehicle counts for at most, where there is noise."""
     area: tuple[float, ...] = ()
-    """South, north, west and east in degrees of where the fleet drives; needed under masks and
-    where there is noise, because what vehicles send must not show by its shape where they were."""
-    noise_seed: int = 0
-    """A simulation draws all noise from it, and it is in config.toml: whoever knows it can take the
-    noise off again. The ε of environment.json holds while it is secret; else it is a simulation's.
-    On a real fleet the server draws noise that nobody can repeat."""
+    """South, north, west and east in degrees of where the fleet drives; needed with secure
+    aggregation, because the length of an upload must not show where its vehicle was."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.noise_multiplier or self.area:
+        if self.area:
             allowed = "south, north, west and east of where the fleet drives, in degrees"
             check(self, "area", len(self.area) == 4, allowed)
             nodes = self.service_area.size(Grid(cell_m=self.cell_m))
@@ -74,7 +64,7 @@ class ElevationSettings(Checked):
     def lengths(self) -> tuple[int, ...]:
         """Candidate segment lengths in seconds: `segment_s`, then longer ones."""
         longer = tuple(length for length in LONGER_S if length > self.segment_s)
-        return (self.segment_s, *(longer if self.chooses else ()))
+        return (self.segment_s, *(longer if self.choose_prior else ()))
 
     @property
     def measures(self) -> bool:
@@ -87,18 +77,6 @@ class ElevationSettings(Checked):
         return self.source in ("auto", "learn")
 
     @property
-    def chooses(self) -> bool:
-        """Return whether a prior is chosen from the data; noise would have to be paid for each
-        try.
-        """
-        return self.choose_prior and not self.noise_multiplier
-
-    @property
     def prior(self) -> Prior:
         """The prior that others must clearly beat."""
         return Prior(self.segment_s, self.prior_grade)
-
-    @property
-    def releases(self) -> int:
-        """Sums that are published in learning the map once: node counts, then the exchanges."""
-        return 2 + self.refreshes

@@ -99,12 +99,10 @@ def write_map_file(
     path: Path,
     elevation_map: ElevationMap,
     *,
-    driven: int = 0,
     provenance: Provenance | None = None,
 ) -> None:
     """Write a map; it appears under its name only once all of it is on the disk.
 
-    `driven` is how many nodes were driven at all, also those that are not published; 0: unknown.
     `provenance` says whose training trips it was learned from; None: not from trips, or unknown.
     """
     arrays = (
@@ -114,7 +112,7 @@ def write_map_file(
         elevation_map.passes,
         elevation_map.vehicles,
     )
-    head: dict[str, Any] = {"format": FORMAT, "cell_m": elevation_map.grid.cell_m, "driven": driven}
+    head: dict[str, Any] = {"format": FORMAT, "cell_m": elevation_map.grid.cell_m}
     head |= {"prior": asdict(elevation_map.prior), "measured": elevation_map.measured}
     if provenance is not None:
         head["taught"] = provenance.to_table()
@@ -164,9 +162,3 @@ def read_provenance(path: Path) -> Provenance | None:
             f"{path} does not say rightly which trips it was learned from: {problem}. "
             "Learn it again with 'fedwatt elevation learn'."
         ) from problem
-
-
-def driven_nodes(path: Path) -> int:
-    """Return the number of nodes driven when the map was learned; 0 if the file does not say."""
-    head = parse_json(pq.read_schema(path).metadata[b"fedwatt.field"])
-    return int(head.get("driven", 0))

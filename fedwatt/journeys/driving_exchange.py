@@ -8,14 +8,10 @@
 Every message has a length that follows from the area and from totals, never from one vehicle, so
 that under masks (`fedwatt.privacy`) it says nothing. Whoever drops out is asked no more, and if a
 cell then has fewer than k vehicles the total is not used: counting goes on.
-
-With noise, vehicles are asked for at most `most_nodes` places, and for sums clipped to a length;
-the server adds Gaussian noise of `noise_multiplier` times these bounds, as for hills (`noise`).
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import sqrt
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +20,6 @@ from numpy.typing import NDArray
 from fedwatt.elevation.elevation_map import array_of
 from fedwatt.elevation.exchange import refuse_impossible_counts
 from fedwatt.elevation.grid import Grid, find, marked
-from fedwatt.elevation.noise import SURELY, Draws, seeded
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_field import NO_PASSES, SUMS, DrivingSums
@@ -34,8 +29,6 @@ from fedwatt.telemetry.trip import FloatArray, IntArray
 
 DRIVING: Final = ("places", "headings", "sums")
 """Kinds of questions, in the order in which they are asked."""
-CLIP_M = 20_000.0
-"""Length of one vehicle's sums where there is noise: about as many metres of one cell."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,15 +73,10 @@ class DrivingRequest:
         counts = {"vehicles": (len(self.keys), 1.0)}
         if self.kind != "sums":
             return counts
-        noise = self.settings.noise_multiplier
-        sums = {name: (len(self.keys), CLIP_M if noise else LARGEST) for name in SUMS}
-        return sums if noise else counts | sums
+        return counts | {name: (len(self.keys), LARGEST) for name in SUMS}
 
     def answer(self, sums_of_vehicle: DrivingSums) -> dict[str, FloatArray]:
         """Return a vehicle's contribution."""
-        noise = self.settings.noise_multiplier
-        if noise:
-            sums_of_vehicle = _bounded(sums_of_vehicle, self.settings.most_nodes)
         if self.kind == "places":
             return {"vehicles": marked(np.unique(sums_of_vehicle.keys // HEADINGS), self.keys)}
         if self.kind == "headings":
@@ -97,19 +85,8 @@ class DrivingRequest:
         at, _ = find(self.keys, inside.keys)
         sums = np.zeros((len(self.keys), len(SUMS)))
         sums[at] = inside.sums
-        if not noise:
-            answer = dict(zip(SUMS, sums.T, strict=True))
-            return {"vehicles": marked(inside.keys, self.keys), **answer}
-        sums *= min(1.0, CLIP_M / max(float(np.sqrt((sums**2).sum())), 1e-300))
-        return dict(zip(SUMS, sums.T, strict=True))
-
-
-def _bounded(driving: DrivingSums, most_nodes: int) -> DrivingSums:
-    """Return the cells of the places that a vehicle drives most, at most so many."""
-    places, at = np.unique(driving.keys // HEADINGS, return_inverse=True)
-    metres = np.bincount(at, driving.sums[:, 0], len(places))
-    most_driven = np.sort(places[np.argsort(-metres, kind="stable")[:most_nodes]])
-    return driving.only(find(most_driven, driving.keys // HEADINGS)[1])
+        named_sums = dict(zip(SUMS, sums.T, strict=True))
+        return {"vehicles": marked(inside.keys, self.keys), **named_sums}
 
 
 DrivingTotals = Callable[[DrivingRequest, frozenset[str]], Total]
@@ -120,7 +97,6 @@ def learn_driving(
     totals: DrivingTotals,
     vehicles: frozenset[str],
     settings: ElevationSettings,
-    draws: Draws | None = None,
 ) -> tuple[DrivingSums, frozenset[str]]:
     """Return the sums of cells that at least k of the vehicles drive, and whose passes are in them.
 
@@ -128,13 +104,12 @@ def learn_driving(
     """
     least = settings.minimum_vehicles
     present = vehicles
-    noise = draws or seeded(settings.noise_seed)
     while len(present) >= max(2, least):
         keys = settings.service_area.nodes(Grid(cell_m=settings.cell_m))
         for kind in ("places", "headings"):
             total, present = totals(DrivingRequest(kind, keys, settings), present)
             refuse_impossible_counts(total["vehicles"], len(present))
-            keys = keys[_enough(total["vehicles"], kind, settings, noise)]
+            keys = keys[total["vehicles"] > least - 0.5]
             if kind == "places":
                 keys = (keys[:, None] * HEADINGS + np.arange(HEADINGS)).ravel()
         if not len(keys):
@@ -144,42 +119,12 @@ def learn_driving(
         refuse_long(question.fields, f"{len(keys):,} places and headings")
         total, present = totals(question, present)
         sums = np.stack([total[name] for name in SUMS], axis=1)
-        if settings.noise_multiplier:
-            return _without_noise_alone(keys, sums, settings, noise), present
         if total["vehicles"].min() > least - 0.5:
             _refuse_impossible(sums, len(present))
             return DrivingSums(keys, sums, np.round(total["vehicles"]).astype(np.int64)), present
         if present == before:
             raise RunError("The vehicles' counts and sums do not agree: one is at fault.")
     raise RunError(f"{len(present)} vehicles are left, and {max(2, least)} must drive a place.")
-
-
-def _enough(
-    counts: FloatArray, kind: str, settings: ElevationSettings, draws: Draws
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    least = settings.minimum_vehicles - 0.5
-    if settings.noise_multiplier:
-        # A vehicle drives a place in all eight headings at most.
-        cells = settings.most_nodes * (HEADINGS if kind == "headings" else 1)
-        deviation = settings.noise_multiplier * sqrt(cells)
-        counts = counts + deviation * draws(f"driving {kind}").standard_normal(len(counts))
-        least += SURELY * deviation
-    return counts > least
-
-
-def _without_noise_alone(
-    keys: IntArray, sums: FloatArray, settings: ElevationSettings, draws: Draws
-) -> DrivingSums:
-    """Return the sums with noise, of the cells whose metres and seconds noise alone does not
-    explain.
-    """
-    deviation = settings.noise_multiplier * CLIP_M
-    noise = draws("driving sums").standard_normal(sums.size)
-    sums = sums + deviation * noise.reshape(sums.shape)
-    sure = (sums[:, :3] > SURELY * deviation).all(axis=1)
-    sums = np.maximum(sums[sure], 0.0)
-    least = np.full(int(sure.sum()), settings.minimum_vehicles, dtype=np.int64)
-    return DrivingSums(keys[sure], sums, least)
 
 
 def _refuse_impossible(sums: FloatArray, vehicles: int) -> None:

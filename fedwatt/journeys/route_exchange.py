@@ -429,9 +429,9 @@ def learn_routes(
         raise TooFewContributors(teaching, fewest_contributors(settings))
     sums = {name: board.sums for name, board in boards.items()}
     everyone = frozenset(boards)
-    if add_up is None and not settings.noise_multiplier:
+    if add_up is None:
         driving = published(list(sums.values()), settings.minimum_vehicles)
     else:
-        driving, _ = learn_driving(in_process(add_up or plainly, sums), everyone, settings)
+        driving, _ = learn_driving(in_process(add_up, sums), everyone, settings)
     contributors = SimulatedContributors(boards, add_up or plainly)
     return learn_from_contributors(contributors, driving, everyone, settings, hills, roads)

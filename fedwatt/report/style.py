@@ -105,44 +105,6 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return drawn
 
 
-def spread(positions: Sequence[float], gap: float) -> list[float]:
-    """Move positions apart to at least `gap`, as little as possible and in the same order.
-
-    >>> spread([1.0, 1.0, 5.0], gap=2.0)
-    [0.0, 2.0, 5.0]
-    """
-    order = sorted(range(len(positions)), key=lambda i: positions[i])
-    groups: list[tuple[float, int]] = []  # centre and size of labels that touch
-    for index in order:
-        centre = positions[index]
-        size = 1
-        while groups and centre - groups[-1][0] < (groups[-1][1] + size) / 2 * gap:
-            below, labels = groups.pop()
-            centre = (below * labels + centre * size) / (labels + size)
-            size += labels
-        groups.append((centre, size))
-    placed = [c + (k - (n - 1) / 2) * gap for c, n in groups for k in range(n)]
-    result = [0.0] * len(positions)
-    for index, position in zip(order, placed, strict=True):
-        result[index] = position
-    return result
-
-
-def label_lines(axes: Axes, ends: dict[str, float], appearance: dict[str, Look]) -> None:
-    """Write each method's name at the right of the axes, level with the end of its line."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    figure.draw_without_rendering()  # fixes the height of the axes, which the gap depends on
-    low, high = axes.get_ylim()
-    gap = 11.5 * (high - low) / (axes.bbox.height * 72 / figure.dpi)
-    for method, y in zip(ends, spread(list(ends.values()), gap), strict=True):
-        text = axes.annotate(
-            name_of(method), (1, y), (5, 0), ("axes fraction", "data"), "offset points"
-        )
-        text.set(va="center", color=appearance[method].colour, weight="bold", gid=series(method))
-        text.set_annotation_clip(False)
-
-
 def points(
     axes: Axes, x: Any, y: Any, method: str, look: Look, *, area: float, **settings: Any
 ) -> None:
@@ -158,8 +120,10 @@ def horizontal(axes: Axes) -> None:
 
 
 def legend(figure: Figure, **settings: float) -> None:
-    """Draw the legend above the axes."""
-    figure.legend(loc="outside upper left", ncols=3, **({"handletextpad": 0.1} | settings))
+    """Draw a legend above the axes; the first ones name all methods."""
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    spacing = {"handletextpad": 0.1} | settings
+    figure.legend(handles, names, loc="outside upper left", ncols=3, **spacing)
 
 
 def series(method: str) -> str:

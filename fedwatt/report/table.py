@@ -1,8 +1,7 @@
-"""A table, and its forms: Markdown, LaTeX, CSV, and rows of text for a page."""
+"""A table, and its forms: Markdown, CSV, and rows of text for a page."""
 
 import csv
 import io
-import re
 from dataclasses import astuple, dataclass, fields
 from math import isinf, isnan
 
@@ -50,18 +49,6 @@ class ReportTable:
         lines += [[_markdown(cell) for cell in row] for row in self.text_rows()]
         body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
         return f"**{self.title}**\n\n{body}\n" + (f"\n{self.note}\n" if self.note else "")
-
-    def latex(self) -> str:
-        """Return the table in LaTeX with booktabs rules."""
-        head = " & ".join(_latex(column.heading) for column in self.columns)
-        rows = "\n".join(" & ".join(_latex(c) for c in row) + r" \\" for row in self.text_rows())
-        note = f"\n\n\\smallskip\\footnotesize {_latex(self.note)}" if self.note else ""
-        return (
-            f"\\begin{{table}}[t]\n\\centering\n\\caption{{{_latex(self.title)}}}\n"
-            f"\\label{{tab:{self.name}}}\n\\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}\n"
-            f"\\toprule\n{head} \\\\\n\\midrule\n{rows}\n\\bottomrule\n\\end{{tabular}}{note}\n"
-            "\\end{table}\n"
-        )
 
     def csv(self) -> str:
         """Return the numbers at full precision; an estimate takes five columns."""
@@ -133,26 +120,3 @@ def mean_and_spread(estimate: Estimate, digits: int = 1) -> str:
 
 def _markdown(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "−": r"$-$",
-    "–": r"--",
-    "≥": r"$\ge$",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "ε": r"$\varepsilon$",
-    "Σ": r"$\Sigma$",
-    "°": r"$^\circ$",
-    "×": r"$\times$",
-    "₂": r"$_2$",
-    "…": r"\dots{}",
-} | {sign: "\\" + sign for sign in "&%$#_{}"}
-
-
-def _latex(text: str) -> str:
-    return re.sub(".", lambda sign: _LATEX.get(sign.group(), sign.group()), text)

@@ -7,12 +7,10 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedwatt.metrics import EPSILON_Y, METRICS, NEAR_ZERO, rounds_to_threshold
-from fedwatt.metrics.rounds import AGAINST, TURNS
 from fedwatt.report.baselines import baselines_table, federating, gain_headline
-from fedwatt.report.load import Columns, RunTables, load_run, load_runs, where
+from fedwatt.report.load import RunTables, load_run, load_runs, where
 from fedwatt.report.statistics import (
     PARTS,
     PERSONALISED,
@@ -330,78 +328,6 @@ def time_table(run: RunTables) -> ReportTable:
     )
 
 
-SIGNALS = ("transfer", "alignment", "efficiency", "noise_scale")
-LEFT_OUT = "–"
-
-
-def signals_table(run: RunTables) -> ReportTable:
-    """Return the table of means over a vehicle's rounds; no rows where nothing was recorded."""
-    rows: list[tuple[Cell, ...]] = []
-    for method in run.methods if any(name in run.clients for name in SIGNALS) else ():
-        replied = where(run.clients, method=method, replied=True)
-        for vehicle in dict.fromkeys(replied["vehicle"].tolist()):
-            turns_of = where(replied, vehicle=vehicle)
-            turns = {name: _values(turns_of, name) for name in SIGNALS}
-            if not any(np.isfinite(values).any() for values in turns.values()):
-                continue
-            flagged = _values(turns_of, "flagged")
-            rows.append(
-                (
-                    name_of(method),
-                    str(vehicle),
-                    *(_middle(values, name) for name, values in turns.items()),
-                    f"{np.sum(flagged):.0f} of {flagged.size}" if flagged.size else LEFT_OUT,
-                )
-            )
-    return ReportTable(
-        "signals",
-        "What vehicles get back from the fleet",
-        (
-            TableColumn("Method"),
-            TableColumn("Vehicle"),
-            TableColumn("Transfer ratio", digits=2),
-            TableColumn("Alignment", digits=2),
-            TableColumn("Path efficiency", digits=2),
-            TableColumn("Noise scale", "windows", digits=0),
-            TableColumn("Turns flagged"),
-        ),
-        tuple(rows),
-        "Mean over turns and seeds of the share of its last gain that a vehicle got back (1 all, "
-        "below 0 harm), of the cosine between its last displacement and the fleet's way since, and "
-        "of its displacement over the length of its path (1 straight ahead); "
-        "median batch at which a gradient is as much noise as signal. A turn is flagged if the "
-        f"alignment is below {AGAINST:g} in {TURNS} turns running, or for a displacement much "
-        f"longer than the others'.{_agreement(run)}",
-    )
-
-
-def _agreement(run: RunTables) -> str:
-    """Return a sentence on how far the vehicles' directions agree, by method."""
-    if "agreement" not in run.rounds:
-        return ""
-    means = {
-        name_of(method): np.nanmean(values)
-        for method in run.methods
-        if np.isfinite(values := where(run.rounds, method=method)["agreement"]).any()
-    }
-    if not means:
-        return ""
-    text = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
-    return f" Agreement of directions (1 alike, 0 orthogonal), mean over rounds: {text}."
-
-
-def _values(rows: Columns, name: str) -> NDArray[np.float64]:
-    return np.asarray(rows.get(name, []), dtype=np.float64)
-
-
-def _middle(values: NDArray[np.float64], name: str) -> Cell:
-    recorded = values[~np.isnan(values)]
-    if not recorded.size:
-        return LEFT_OUT
-    middle = float(np.median(recorded) if name == "noise_scale" else np.mean(recorded))
-    return middle if np.isfinite(middle) else "all noise"
-
-
 HEADER = ("Method", "ε", "ε against the server", "δ", "Noise, z", "Sampling, q", "Repeated rounds")
 
 
@@ -466,7 +392,6 @@ TABLES: tuple[Callable[[RunTables], ReportTable], ...] = (
     strata_table,
     shared_table,
     thresholds_table,
-    signals_table,
     time_table,
 )
 

@@ -78,7 +78,6 @@ def write_report(*runs: str | Path, out: str | Path | None = None, pdf: bool = F
     made = tables(run)
     for table in made:
         write_text(out / "tables" / f"{table.name}.md", table.markdown())
-        write_text(out / "tables" / f"{table.name}.tex", table.latex())
         write_text(out / "tables" / f"{table.name}.csv", table.csv())
     figures = []
     for kind in FIGURES:

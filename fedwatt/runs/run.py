@@ -47,7 +47,6 @@ from fedwatt.runs.model_file import RunResults
 from fedwatt.runs.objects import configuration, named
 from fedwatt.runs.observers import SILENT, Observer, Observers, OnRound, ProgressLog
 from fedwatt.runs.provenance import describe_fleet, participation_hashes, provenance
-from fedwatt.runs.source import elevation_spending, learns_elevation
 from fedwatt.runs.tables import write_table
 from fedwatt.windows import Fleet
 
@@ -269,8 +268,6 @@ class Run:
         config = self.config
         for choice in config.methods:
             self.backend.loop(self, choice).check(choice.method)
-        if learns_elevation(config):
-            elevation_spending(config, fleet)  # refuses noise that nobody can account for
         budgets: dict[str, Budget | None] = {}
         for choice in config.methods:
             # Refuses another run's checkpoint before any model is trained.

@@ -32,7 +32,6 @@ from fedwatt.runs.provenance import fleet_partition
 from fedwatt.runs.run import Run, RunBackend
 from fedwatt.runs.source import (
     data_without_elevation,
-    elevation_facts,
     learned_alone,
     learned_for,
     learns_elevation,
@@ -107,11 +106,11 @@ class Simulation(RunBackend):
     def share_elevation(self, run: Run) -> dict[str, Any]:
         """Write the published elevation map; methods may then train on other machines."""
         facts: dict[str, Any] = {}
-        fleet = self.fleet(run)
+        fleet = self.fleet(run)  # learns the map
         if self.learned is not None:
             write_learned(run.folder / "elevation_map.parquet", self.learned, run.config)
-            contributors = len(self.learned.contributors)
-            facts = elevation_facts(run.config, fleet, self.learned.shared, contributors)
+            learned = self.learned
+            facts = {"nodes": learned.shared.nodes, "vehicles": len(learned.contributors)}
         if self.train_elsewhere is not None:
             self.train_elsewhere(run.config, run.folder, fleet)
         return facts

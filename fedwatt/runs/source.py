@@ -7,10 +7,9 @@ RUN/elevation_map.parquet    the published map, learned before the first round
 
 import logging
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.learn import (
@@ -20,10 +19,8 @@ from fedwatt.elevation.learn import (
     learns_map,
     with_climb_channels,
 )
-from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.store import Provenance, read_map_file, write_map_file
 from fedwatt.errors import DataError, SettingError, counted
-from fedwatt.privacy import Budget
 from fedwatt.runs.config import RunConfig, Source
 from fedwatt.runs.observers import SILENT, Observer
 from fedwatt.synthetic.fleet import TownVehicles
@@ -187,38 +184,6 @@ def write_learned(file: Path, learned: Learned, config: RunConfig) -> None:
     """Write the published elevation map with the vehicles it was learned from."""
     provenance = Provenance.by(learned.contributors, config.data)
     write_map_file(file, learned.shared, provenance=provenance)
-
-
-def elevation_facts(
-    config: RunConfig, fleet: Fleet, shared: ElevationMap, contributors: int, learnings: int = 1
-) -> dict[str, Any]:
-    """Return the number of shared nodes, and the privacy that noise on their sums has spent."""
-    facts = {"nodes": shared.nodes, "vehicles": contributors}
-    return facts | elevation_spending(config, fleet, learnings)
-
-
-def elevation_budget(settings: ElevationSettings, *, population: int) -> Budget | None:
-    """Return the budget of a map learned with noise by K vehicles; None: without.
-
-    Each of its published vectors is one Gaussian mechanism that every vehicle takes part in:
-    `Budget.epsilon(settings.releases)` is the cost of learning the map once.
-    """
-    if not settings.noise_multiplier:
-        return None
-    return Budget(settings.noise_multiplier, 1.0, max(population, 2) ** -1.1)
-
-
-def elevation_spending(config: RunConfig, fleet: Fleet, learnings: int = 1) -> dict[str, Any]:
-    """Return the privacy spent on learning elevation; empty without noise or without learning.
-
-    `learnings` is how often it was begun: one that was cut off counts as if it had been finished.
-    """
-    population = sum(not client.held_out for client in fleet.clients)
-    budget = elevation_budget(config.elevation, population=population)
-    if budget is None:
-        return {}
-    releases = max(learnings, 1) * config.elevation.releases
-    return asdict(budget) | {"epsilon": budget.epsilon(releases)}
 
 
 def vehicle_map(

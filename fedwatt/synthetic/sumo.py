@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 import numpy as np
+import polars as pl
 from numpy.random import Generator
 
 from fedwatt.errors import RunError, SettingError
@@ -24,7 +25,7 @@ from fedwatt.randomness import generator
 from fedwatt.synthetic.driver import draw_style
 from fedwatt.synthetic.town import degrees, draw_landscape, trip_temperatures_c
 from fedwatt.synthetic.vehicle import DUTIES, climate_power_w, draw_vehicle
-from fedwatt.telemetry.readers.sumo_output import import_sumo
+from fedwatt.telemetry.importing import Column, vehicles_from_frame
 from fedwatt.telemetry.trip import Vehicle
 
 BLOCK_M = 400.0
@@ -65,9 +66,9 @@ def sumo_tool(name: str) -> str:
     return executable
 
 
-def drive_in_sumo(town: SumoTown, folder: Path) -> tuple[Path, Path]:
-    """Build the town in `folder`, drive it, and return its FCD and battery files."""
-    network, fcd, battery = (folder / name for name in ("town.net.xml", "fcd.xml", "battery.xml"))
+def drive_in_sumo(town: SumoTown, folder: Path) -> pl.DataFrame:
+    """Build the town in `folder`, drive it, and return each second of its electric vehicles."""
+    network, fcd, battery = (folder / name for name in ("town.net.xml", "fcd.csv", "battery.csv"))
     netconvert = sumo_tool("netconvert")
     sumo = sumo_tool("sumo")
     nodes, edges, trips = write_town(town, folder)
@@ -84,7 +85,14 @@ def drive_in_sumo(town: SumoTown, folder: Path) -> tuple[Path, Path]:
             *("--time-to-teleport", "-1", "--xml-validation", "never"),
         ]
     )
-    return fcd, battery
+    motion, packs = (
+        pl.read_csv(file, separator=";", infer_schema_length=None).drop_nulls("vehicle_id")
+        for file in (fcd, battery)
+    )
+    seconds = ["timestep_time", "vehicle_id"]
+    charge = pl.col("vehicle_actualBatteryCapacity") / pl.col("vehicle_maximumBatteryCapacity")
+    packs = packs.select(*seconds, "vehicle_energyConsumed", charge=charge)
+    return motion.join(packs, seconds, maintain_order="left")
 
 
 def write_town(town: SumoTown, folder: Path) -> tuple[Path, Path, Path]:
@@ -234,9 +242,28 @@ def _run(command: list[str | Path]) -> None:
 def sumo_vehicles(town: SumoTown) -> Iterator[Vehicle]:
     """Drive the town in SUMO and yield its electric vehicles, one at a time."""
     with TemporaryDirectory(prefix="fedwatt-sumo-") as folder:
-        fcd, battery = drive_in_sumo(town, Path(folder))
-        for vehicle in import_sumo(fcd, battery, position=degrees):
-            yield _with_climate(vehicle, town)
+        rows = drive_in_sumo(town, Path(folder))
+    latitude_deg, longitude_deg = degrees(*rows["vehicle_x", "vehicle_y"].to_numpy().T)
+    # In SUMO a vehicle drives once: "sumo-001.2" is trip 2 of sumo-001.
+    name, trip = (pl.col("vehicle_id").str.extract(r"(.+)\.(\d+)$", group) for group in (1, 2))
+    rows = rows.with_columns(
+        name=name,
+        trip=trip,
+        latitude=pl.Series(latitude_deg),
+        longitude=pl.Series(longitude_deg),
+    )
+    columns = {"vehicle": "name", "trip": "trip", "time": "timestep_time"}
+    channels: dict[str, Column] = {
+        "speed": "vehicle_speed",
+        "energy_step": "vehicle_energyConsumed",
+        "soc": "charge",
+        "elevation": "vehicle_z",
+        "grade": ("vehicle_slope", "degree"),
+        "latitude": "latitude",
+        "longitude": "longitude",
+    }
+    for vehicle in vehicles_from_frame(rows, columns, channels):
+        yield _with_climate(vehicle, town)
 
 
 def _with_climate(vehicle: Vehicle, town: SumoTown) -> Vehicle:

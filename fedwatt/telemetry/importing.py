@@ -29,7 +29,6 @@ from fedwatt.telemetry.readers.files import find_tables, listed
 from fedwatt.telemetry.readers.mapping import CsvMapping, load_mapping, mapping_of
 from fedwatt.telemetry.readers.mapping_reader import MappingReader, cleaning_of
 from fedwatt.telemetry.readers.stream import Progress, Spill, VehicleStream, silent
-from fedwatt.telemetry.readers.sumo_output import geographic
 from fedwatt.telemetry.store import load_fleet, write_fleet
 from fedwatt.telemetry.terrain_model import Enrichment, read_terrain_model
 from fedwatt.telemetry.trip import Vehicle
@@ -39,7 +38,6 @@ USUAL_CLEANING = {
     "ved": VED_CLEANING,
     "eved": VED_CLEANING,
     "csv": PLAIN_CLEANING,
-    "sumo": PLAIN_CLEANING,
 }
 """How each kind of recording is cleaned unless something else is asked for."""
 ONE_VEHICLE = (
@@ -73,27 +71,20 @@ def recorded_vehicles(
     *,
     powertrain: Sequence[str] = ("ev",),
     mapping: str | None = None,
-    geo: bool = False,
     own_gap: bool = False,
 ) -> Iterator[Vehicle]:
     """Yield the cleaned vehicles of recordings, one at a time.
 
     kind           one of `USUAL_CLEANING`, or a reference to a reader of one's own
-    paths          files or folders; for sumo the FCD and the battery output
+    paths          files or folders
     cleaning       criteria of usable trips
     powertrain     VED and eVED: which vehicles (`readers.POWERTRAINS`)
     mapping        csv: a TOML file or the name of a shipped mapping
-    geo            sumo: positions are longitudes and latitudes
     own_gap        csv: the cleaning's longest gap counts, whatever the mapping has
     """
     how: dict[str, Any] = {"cleaning": cleaning, "progress": progress}
     if kind not in USUAL_CLEANING:
         return iter(own_reader(kind)(paths, **how))
-    if kind == "sumo":
-        if len(paths) != 2:
-            raise SettingError("sumo needs two files: the FCD output and the battery output.")
-        position = geographic if geo else None
-        return readers.import_sumo(*paths, position=position, cleaning=cleaning)
     if kind == "csv":
         if mapping is None:
             raise SettingError(

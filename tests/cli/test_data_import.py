@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from fedwatt.telemetry.readers import import_csv, import_eved, import_ved
-from fedwatt.telemetry.readers.sumo_output import import_sumo
 from fedwatt.telemetry.store import load_fleet, read_fleet
 from fedwatt.windows import DataSettings
 from tests.telemetry.conftest import VED_HEADER, ved_rows
@@ -59,7 +58,7 @@ def test_the_help_says_how_many_trips_are_needed(type_in) -> None:
     words = " ".join(printed.replace("│", " ").split())
     assert "default: 10 for ved and eved, else 3" in words
     # The readers' defaults; the command takes no vehicle that could not be split.
-    for reader, least in ((import_ved, 10), (import_eved, 10), (import_csv, 1), (import_sumo, 1)):
+    for reader, least in ((import_ved, 10), (import_eved, 10), (import_csv, 1)):
         assert signature(reader).parameters["cleaning"].default.minimum_trips == least
 
 

@@ -1,7 +1,5 @@
 """The shared field from totals alone, without messages: the nodes and hills of an open exchange."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -51,29 +49,6 @@ def test_ground_outside_the_area_is_nobodys_but_its_drivers(surveys):
     latitude, _ = GRID.positions(masked.keys)
     assert masked.nodes > 10 and latitude.min() > 42.019
     assert set(masked.keys) < set(publishable(surveys, 3))
-
-
-def test_noise_is_that_of_the_seed(surveys):
-    noisy = settings(noise_multiplier=0.05, most_nodes=600, clip=3.0, refreshes=1)
-    masked = shared_map(surveys * 20, GRID, noisy)
-    assert np.array_equal(shared_map(surveys * 20, GRID, noisy).elevation_m, masked.elevation_m)
-    assert masked.nodes > 300
-    other = shared_map(surveys * 20, GRID, replace(noisy, noise_seed=1))
-    assert not np.array_equal(other.elevation_m, masked.elevation_m)
-
-
-def test_what_noise_hides_is_not_told_beside_it(surveys):
-    noisy = settings(noise_multiplier=1e-3)
-
-    def totals(question, present):
-        values = [question.answer(surveys[int(name)]) for name in present]
-        return {name: sum(own[name] for own in values) for name in values[0]}, present
-
-    found = learn_from_totals(totals, frozenset("012345"), GRID, noisy)
-    assert found.elevation_map.nodes > 0 and found.driven == 0
-    assert found.contributors == frozenset("012345")
-    alone = learn_from_totals(totals, frozenset("01"), GRID, noisy)
-    assert alone.elevation_map.nodes == 0 and not alone.contributors
 
 
 @pytest.mark.parametrize("vehicles", [0, 1, 2])
@@ -135,19 +110,6 @@ def test_sums_that_no_honest_vehicles_make_are_refused(surveys, name, at, added,
         learned_after(surveys, spoil)
 
 
-@pytest.mark.parametrize(
-    ("added", "why"), [(-1.0, r"the weight -\S+,"), (100.0, "Sums of 6 vehicles, clipped to 10,")]
-)
-def test_bounded_sums_that_are_out_of_bounds_are_refused(surveys, added, why):
-    def spoil(total):
-        total["weight"][0] = added
-
-    noise = {"noise_multiplier": 1e-4, "minimum_vehicles": 2}
-    assert learned_after(surveys, lambda total: None, **noise).elevation_map.nodes > 50
-    with pytest.raises(RunError, match=why):
-        learned_after(surveys, spoil, **noise)
-
-
 def test_too_few_answers_are_no_empty_field(surveys):
     def totals(question, present):
         return {}, frozenset("01")
@@ -170,7 +132,6 @@ def test_an_empty_field_says_why(surveys):
     corner = (42.0, 42.001, -83.0, -82.999)
     few = "no node has 6 of the 6 vehicles that were counted"
     assert why("012345", minimum_vehicles=6, area=corner) == few
-    assert "with the noise on counts" in why("012345", noise_multiplier=10.0, area=corner)
 
 
 def test_segments_may_not_reach_across_the_map():

@@ -3,7 +3,7 @@ import pytest
 
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import RunError
-from fedwatt.journeys.driving_exchange import DrivingRequest, learn_driving
+from fedwatt.journeys.driving_exchange import learn_driving
 from fedwatt.journeys.driving_field import (
     NO_PASSES,
     OWN_WEIGHT,
@@ -120,21 +120,3 @@ def test_whoever_drops_out_takes_its_cells_along():
 
     with pytest.raises(RunError, match="2 vehicles are left"):
         learn_driving(totals, frozenset(sums), SETTINGS)
-
-
-def test_noise_keeps_only_what_it_cannot_explain():
-    sums = {f"car-{n}": board(a_vehicle(f"car-{n}")).sums for n in range(3)}
-    many = {f"{name}-{copy}": own for name, own in sums.items() for copy in range(200)}
-    quiet = ElevationSettings(area=AREA, noise_multiplier=0.001, most_nodes=100)
-    found, _ = learn_driving(in_process(plainly, many), frozenset(many), quiet)
-    assert 0 < len(found.keys) <= len(published(list(many.values()), 3).keys)
-    loud = ElevationSettings(area=AREA, noise_multiplier=1000.0, most_nodes=100)
-    assert not len(learn_driving(in_process(plainly, many), frozenset(many), loud)[0].keys)
-
-
-def test_with_noise_one_vehicle_is_bounded():
-    question = DrivingRequest(
-        "sums", boards(1)["car-0"].sums.keys, ElevationSettings(area=AREA, noise_multiplier=1.0)
-    )
-    answer = question.answer(boards(1)["car-0"].sums.times(1e6))
-    assert np.sqrt(sum((values**2).sum() for values in answer.values())) <= 20_000 * (1 + 1e-9)

@@ -1,8 +1,4 @@
-"""The map of a field: what is on it and what is said of it."""
-
-import base64
-import json
-import re
+"""The relief of an elevation map."""
 
 import numpy as np
 import pytest
@@ -10,7 +6,7 @@ import pytest
 from fedwatt.elevation.elevation_map import ElevationMap, empty_map
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
-from fedwatt.report.figures.elevation import map_page, relief_of
+from fedwatt.report.figures.elevation import relief_of
 
 GRID = Grid()
 
@@ -36,17 +32,6 @@ def test_a_map_is_as_large_as_the_ground_also_across_the_date_line(longitude):
     assert relief.step_m == 2
     inside = relief.height_m[np.isfinite(relief.height_m)]
     assert inside.max() - inside.min() == pytest.approx(19, abs=0.5)
-
-
-def test_the_page_holds_every_node_of_the_region():
-    field = square()
-    page = map_page(relief_of(field), driven=field.nodes + 7)
-    facts = json.loads(re.search(r"const facts = (\{.*?\});\n", page).group(1))
-    vehicles = np.frombuffer(base64.b64decode(facts["vehicles"]), dtype="u1")
-    assert facts["nodes"] == field.nodes == len(vehicles)
-    assert (vehicles == field.vehicles).all()
-    assert facts["most_passes"] == 20
-    assert "7 more nodes were driven by too few vehicles" in page
 
 
 def test_too_few_nodes_are_no_map():

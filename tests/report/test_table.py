@@ -38,14 +38,6 @@ def test_markdown():
     )
 
 
-def test_latex_escapes():
-    text = ONE.latex()
-    assert r"\caption{A \& B}" in text
-    assert r"a|b\_1 & 52.9 $\pm$ 0.4 [51.9, 54.0] & 12 \\" in text
-    assert r"50 \% & $-$1.2 & never \\" in text
-    assert r"5 \% \textless{} 6 \%" in text
-
-
 def test_csv_keeps_full_precision():
     head, first, second = csv.reader(io.StringIO(ONE.csv()))
     assert head[1:6] == [f"RMSE (Wh) {p}" for p in ("mean", "std", "low", "high", "seeds")]

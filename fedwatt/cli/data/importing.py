@@ -27,15 +27,12 @@ ONLY_CHARGE = (
 
 Paths = Annotated[
     list[Path],
-    typer.Argument(
-        help="Read these files or folders; for sumo the FCD and the battery output.",
-        metavar="PATH...",
-    ),
+    typer.Argument(help="Read these files or folders.", metavar="PATH..."),
 ]
 Recording = Annotated[
     str,
     typer.Argument(
-        help="Choose auto (look and decide), ved, eved, csv (with --map), sumo or a reader.",
+        help="Choose auto (look and decide), ved, eved, csv (with --map) or a reader.",
         metavar="KIND",
     ),
 ]
@@ -45,9 +42,6 @@ Powertrain = Annotated[
 Mapping = Annotated[
     str | None,
     typer.Option("--map", help="Read csv by this TOML file or shipped mapping ('data map')."),
-]
-Geo = Annotated[
-    bool, typer.Option("--geo", help="Read sumo's positions as degrees (--fcd-output.geo).")
 ]
 MinTrips = Annotated[
     int | None,
@@ -91,7 +85,6 @@ def import_(
     trip: TripColumn = "",
     dates: Dates = "",
     dry_run: DryRun = False,
-    geo: Geo = False,
     min_trips: MinTrips = None,
     min_seconds: MinSeconds = 120.0,
     min_metres: MinMetres = 500.0,
@@ -133,7 +126,6 @@ def import_(
             only_enriched=only_enriched,
             powertrain=tuple(part.strip() for part in powertrain.split(",")),
             mapping=mapping,
-            geo=geo,
             own_gap=max_gap is not None,
         )
     for sentence in (*sentences, f"The fleet is in {out}."):

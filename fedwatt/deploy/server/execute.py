@@ -25,7 +25,7 @@ from fedwatt.runs.config import Deployment, MethodChoice, RunConfig
 from fedwatt.runs.observers import Observer
 from fedwatt.runs.provenance import fleet_partition
 from fedwatt.runs.run import Run, RunBackend
-from fedwatt.runs.source import elevation_facts, shares_elevation
+from fedwatt.runs.source import shares_elevation
 from fedwatt.windows import Fleet
 
 
@@ -190,15 +190,13 @@ class ConnectedFleet(RunBackend):
 
     def share_elevation(self, run: Run) -> dict[str, Any]:
         """Learn the elevation map of the run, send it to the vehicles, and describe it."""
-        state = self.state
         if not shares_elevation(run.config):
             return {}
-        fleet = self.fleet(run)
-        learned, vehicles = elevation_of_run(run.folder, self.roster, state, resume=run.resume)
+        learned, vehicles = elevation_of_run(run.folder, self.roster, self.state, resume=run.resume)
         published = PublishedMap(learned, self.roster)
         self.roster.published = published
         published.wait()
-        return elevation_facts(run.config, fleet, learned, vehicles, state.learnings)
+        return {"nodes": learned.nodes, "vehicles": vehicles}
 
     def share_routes(self, run: Run) -> dict[str, Any]:
         """Learn the routes of the run, into RUN/routes.json."""

@@ -39,16 +39,10 @@ from fedwatt.journeys.route_exchange import (
 )
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.metrics.sums import Total
-from fedwatt.randomness import SystemNoise
 from fedwatt.runs.journeys import ROUTES
 
 AGAIN_SECONDS: Final = 10.0
 """After which a vehicle that could not take the map is sent it again."""
-
-
-def secret_draws(*purpose: object) -> SystemNoise:
-    """Return noise that nobody can repeat: every vehicle knows the seed of the plan."""
-    return SystemNoise()
 
 
 def training_vehicles(roster: Roster) -> frozenset[str]:
@@ -69,16 +63,15 @@ def elevation_of_run(
             raise RunError(f"{error} Start anew with a new plan and another --out.") from error
         log.info("elevation: %d nodes, learned before", earlier.nodes)
         return earlier, 0 if provenance is None else len(provenance.vehicles)
-    run.begin_learning()
     settings = roster.config.elevation
     sums = PlaceSums(roster, run, "elevation", _elevation_request)
     grid = Grid(cell_m=settings.cell_m)
-    learned = learn_from_totals(sums, training_vehicles(roster), grid, settings, secret_draws)
+    learned = learn_from_totals(sums, training_vehicles(roster), grid, settings)
     vehicles = len(learned.contributors)
     nodes = learned.elevation_map.nodes
     log.info("elevation: %d nodes, of %d vehicles. %s", nodes, vehicles, learned.nothing)
     provenance = Provenance.by(learned.contributors, roster.config.data)
-    write_map_file(file, learned.elevation_map, driven=learned.driven, provenance=provenance)
+    write_map_file(file, learned.elevation_map, provenance=provenance)
     return learned.elevation_map, vehicles
 
 
@@ -171,7 +164,7 @@ def routes_of_run(
     try:
         if len(everyone) < fewest_contributors(settings):
             raise TooFewContributors(len(everyone), fewest_contributors(settings))
-        driving, insiders = learn_driving(contributors.total, everyone, settings, secret_draws)
+        driving, insiders = learn_driving(contributors.total, everyone, settings)
         routes = learn_from_contributors(contributors, driving, insiders, settings, published)
     except TooFewContributors as reason:
         log.warning("routes: nothing is shared. %s", reason)

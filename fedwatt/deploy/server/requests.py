@@ -44,6 +44,11 @@ UNCOUNTED: Final = "not counted"
 ENROLLED: Final = "enrolled"
 TURNED_AWAY: Final = "turned away"
 
+MOST_OPEN: Final = 200
+"""Background requests on their way at a time: Flower goes through all of them at each poll."""
+SILENT_SECONDS: Final = 30.0
+"""After which a vehicle without a reply keeps no other one waiting."""
+
 REPLIES: Final = (ANSWERED, REFUSED, FAILED, LATE, REJECTED, SPARE)
 """Outcomes of a request: one of these for each vehicle that was asked."""
 TROUBLES: Final = frozenset((REFUSED, FAILED, LATE, REJECTED, UNCOUNTED, TURNED_AWAY))
@@ -193,13 +198,17 @@ class BackgroundRequests:
     form: ReplyForm
     waiting: dict[str, int] = field(default_factory=dict)
     """Node by message id."""
+    sent: dict[int, float] = field(default_factory=dict)
+    """When nodes without a reply were sent theirs."""
     paused: dict[int, float] = field(default_factory=dict)
     """Nodes that are not sent another one before a time."""
 
     def ready(self, nodes: Iterable[int]) -> list[int]:
-        """Return those of `nodes` that may be sent a request now."""
+        """Return those of `nodes` that may be sent a request now, `MOST_OPEN` at most."""
         now = monotonic()
-        return [node for node in nodes if self.paused.get(node, now) <= now]
+        ready = [node for node in nodes if self.paused.get(node, now) <= now]
+        open_requests = sum(now - sent < SILENT_SECONDS for sent in self.sent.values())
+        return ready[: max(0, MOST_OPEN - open_requests)]
 
     def pause(self, nodes: Iterable[int], seconds: float) -> None:
         """Send these nodes nothing for so long."""
@@ -209,12 +218,14 @@ class BackgroundRequests:
         """Send requests, whose replies are for `receive`; one without a reply may be repeated."""
         self.waiting = {n: node for n, node in self.waiting.items() if node not in requests}
         self.waiting |= self.requests.send(self.form, requests, seconds)
+        self.sent |= dict.fromkeys(requests, monotonic())
         self.pause(requests, seconds)
 
     def receive(self) -> dict[int, Reply]:
         """Return the outcomes that are there by now."""
         replies = self.requests.receive(self.form, self.waiting) if self.waiting else {}
         for node in replies:
+            self.sent.pop(node, None)
             self.paused.pop(node, None)
         return replies
 

@@ -58,8 +58,6 @@ class RunState:
     """Digest of its plan."""
     exchange: int = -1
     """Of the last secure aggregation; -1: there was none."""
-    learnings: int = 0
-    """How often learning an elevation map was begun; each time all noise is drawn anew."""
     releases: dict[str, int] = field(default_factory=dict)
     """How many noisy models of each private method were made, repeated rounds included."""
     status: str = RUNNING
@@ -97,11 +95,6 @@ class RunState:
         self.exchange = max(self.exchange + 1, now)
         self.save()
         return self.exchange
-
-    def begin_learning(self) -> None:
-        """Count one more attempt at the elevation map, before any vehicle is asked."""
-        self.learnings += 1
-        self.save()
 
     def count_release(self, label: str) -> None:
         """Count one more noisy model, before anybody sees it."""

@@ -10,7 +10,8 @@ beginning, so that Flower says what is wrong.
     POST /v1/runtime/push-messages    a run's requests, with their objects
     POST /v1/runtime/pull-messages    replies for a run, with their objects
 
-A held poll counts as a heartbeat, and its response says so.
+A held poll counts as a heartbeat, and its response says so. Flower looks through all messages of
+its state at every poll; here only polls of vehicles that a message may wait for reach it.
 """
 
 import asyncio
@@ -65,10 +66,12 @@ class FastPath:
         self.app = app
         self.waiting: dict[int, asyncio.Future[bool]] = {}
         """Polls that wait for a message, by node."""
+        self.addressed: set[int] = set()
+        """Nodes that a message may wait for."""
         self.failed: set[str] = set()
         """Paths that have failed by an error which is not Flower's answer."""
         self.answers: dict[str, Answer] = {
-            POLL: _poll,
+            POLL: self._poll,
             "/v1/fleet/push-messages": _vehicle_reply,
             "/v1/runtime/push-messages": self._run_requests,
             "/v1/runtime/pull-messages": _run_replies,
@@ -116,15 +119,15 @@ class FastPath:
         if len(body) > LARGE:
             return await asyncio.to_thread(answer, request, body)
         content = answer(request, body)
-        seconds = _patience(request) if answer is _poll and not self.failed else 0.0
+        seconds = _patience(request) if request.url.path == POLL and not self.failed else 0.0
         if not seconds:
             return content
         node = request.state.protobuf_request.node.node_id
         _count_heartbeat(request, node)
         if not content:
             with self.expecting(node) as released:
-                content = answer(request, body)  # one may have come in another thread meanwhile
-                if not content and await _released(released, receive, seconds):
+                # One may have come in another thread meanwhile.
+                if node in self.addressed or await _released(released, receive, seconds):
                     content = answer(request, body)  # verifies the key once more
             _count_heartbeat(request, node)
         headers.append((HEARD_HEADER.encode(), b"1"))
@@ -138,8 +141,29 @@ class FastPath:
         _store_objects(state, task.run_id, response, body)
         for stored, header in zip(response.message_ids, message.messages_list, strict=True):
             if stored:
-                self.release(header.metadata.dst_node_id)
+                node = header.metadata.dst_node_id
+                self.addressed.add(node)
+                self.release(node)
         return bytes(response.SerializeToString())
+
+    def _poll(self, request: Request, body: bytes) -> bytes:
+        """Return the next message to a vehicle with its objects; empty if there is none."""
+        message = PullMessagesRequest.FromString(body)
+        state = _vehicle_state(request, message)
+        node = message.node.node_id
+        if node not in self.addressed and not self.failed:
+            return b""
+        # A message that is stored from here on, in another thread, adds its node again.
+        self.addressed.discard(node)
+        response = fleet_handlers.pull_messages(message, state, state.object_store)
+        content = bytes(response.SerializeToString())
+        if not response.messages_list:
+            return content
+        self.addressed.add(node)  # there may be another one
+        run = response.messages_list[0].metadata.run_id
+        if not messages.wants_parts(body) or check_abort(run, NOT_RUNNING, state):
+            return content  # the vehicle asks for the objects and is told
+        return content + messages.encoded(_taken(state, run, response.message_object_trees[0]))
 
     def _note_failure(self, path: str, error: Exception) -> None:
         """Log once per path that it fails, unless that is an answer of Flower."""
@@ -185,20 +209,6 @@ async def _released(released: "asyncio.Future[bool]", receive: Receive, seconds:
 def _end(released: "asyncio.Future[bool]", came: bool) -> None:
     if not released.done():
         released.set_result(came)
-
-
-def _poll(request: Request, body: bytes) -> bytes:
-    """Return the next message to a vehicle with its objects; empty if there is none."""
-    message = PullMessagesRequest.FromString(body)
-    state = _vehicle_state(request, message)
-    response = fleet_handlers.pull_messages(message, state, state.object_store)
-    content = bytes(response.SerializeToString())
-    if not response.messages_list or not messages.wants_parts(body):
-        return content
-    run = response.messages_list[0].metadata.run_id
-    if check_abort(run, NOT_RUNNING, state):
-        return content  # the vehicle asks for the objects and is told
-    return content + messages.encoded(_taken(state, run, response.message_object_trees[0]))
 
 
 def _vehicle_reply(request: Request, body: bytes) -> bytes:

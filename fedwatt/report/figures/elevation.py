@@ -1,17 +1,14 @@
-"""An elevation map as a figure, as a page, and beside a terrain model."""
+"""An elevation map as a figure, and beside a terrain model."""
 
-from base64 import b64encode
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Literal
 
-import matplotlib
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LightSource, ListedColormap, Normalize, to_hex
+from matplotlib.colors import LightSource, ListedColormap, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.interpolate import griddata
@@ -21,8 +18,9 @@ from fedwatt.elevation.compare import TerrainAgreement
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.grid import EARTH_RADIUS_M
 from fedwatt.errors import DataError, SettingError
-from fedwatt.report.page import fill, saved
-from fedwatt.report.style import INK, MUTED, PAPER, STYLE, WIDTH_IN, styled
+from fedwatt.files import write_bytes
+from fedwatt.report.page import saved
+from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
 
 FloatArray = NDArray[np.float64]
 Extent = tuple[float, float, float, float]
@@ -31,9 +29,6 @@ REACH_CELLS: Final = 3.0  # ground farther from any known node than this stays b
 MOST_PIXELS: Final = 900
 EXAGGERATION: Final = 6.0
 MARGIN_CELLS: Final = 4
-USUAL_K: Final = 3
-FEW_MANY: Final = ("#b3331d", "#e58a2e", "#9db7c9", "#5f93b8", "#2f6f9f", "#12466e")
-"""One and two vehicles warm, three and more cold: what the usual k hides stands out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,17 +36,13 @@ class Relief:
     """The largest region of a field, ready to be drawn.
 
     east_km, north_km   of its nodes, from its middle, [nodes]
-    passes, vehicles    of its nodes, [nodes]
     height_m            raster [rows, columns] of ground near nodes, NaN elsewhere, south first
     extent              west, east, south and north of the raster in km
     step_m              between contours
     """
 
-    field: ElevationMap
     east_km: FloatArray
     north_km: FloatArray
-    passes: FloatArray
-    vehicles: NDArray[np.int64]
     height_m: FloatArray
     extent: Extent
     step_m: float
@@ -82,26 +73,10 @@ class Relief:
         lines = axes.contour(ground, levels, extent=self.extent, colors=INK, linewidths=0.4)
         axes.clabel(lines, levels[::2].tolist(), fontsize=6, fmt="%g")
 
-    def image(self, pixels: int) -> bytes:
-        """Return the map alone as a PNG, its longer side about `pixels` long, clear where blank."""
-        across = np.ptp(self.extent[:2])
-        up = np.ptp(self.extent[2:])
-        inches = 8.0
-        scale = inches / max(across, up)
-        figure = Figure(figsize=(across * scale, up * scale))
-        figure.set_layout_engine("none")
-        axes = figure.add_axes((0, 0, 1, 1))
-        self.draw(axes)
-        axes.set_axis_off()
-        axes.set_aspect("auto")
-        drawn = BytesIO()
-        figure.savefig(drawn, format="png", dpi=pixels / inches, transparent=True)
-        return drawn.getvalue()
-
 
 @styled
 def elevation_figure(field: ElevationMap) -> Figure:
-    """Draw the relief of the largest region; the HTML page has passes and vehicles as well."""
+    """Draw the relief of the largest region."""
     relief = relief_of(field)
     extent = relief.extent
     aspect = float(np.ptp(extent[2:]) / np.ptp(extent[:2]))
@@ -146,9 +121,7 @@ def relief_of(field: ElevationMap) -> Relief:
     east = longitude * km * np.cos(np.radians(np.median(latitude)))
     height_m, extent = _raster(field, east, north, field.elevation_m[inside])
     step_m = _round_step(float(np.nanmax(height_m) - np.nanmin(height_m)) / 12)
-    passes = field.passes[inside]
-    vehicles = field.vehicles[inside]
-    return Relief(field, east, north, passes, vehicles, height_m, extent, step_m)
+    return Relief(east, north, height_m, extent, step_m)
 
 
 def _raster(
@@ -203,70 +176,14 @@ def agreement_figure(agreement: TerrainAgreement) -> Figure:
 
 
 DPI: Final = 220
-PAGE_PIXELS: Final = 2200
-KINDS: Final = (".png", ".svg", ".pdf", ".html")
+KINDS: Final = (".png", ".svg", ".pdf")
 
 
-def write_map(field: ElevationMap, out: Path, *, driven: int = 0) -> None:
-    """Draw a field into a .png, .svg or .pdf file, or an .html page that pans and zooms.
-
-    `driven` is how many nodes were driven at all, also those that are not in the field; 0: unknown.
-    """
+def write_map(field: ElevationMap, out: Path) -> None:
+    """Draw a map into a .png, .svg or .pdf file."""
     if out.suffix not in KINDS:
         raise SettingError(
             f"A map is written to a file that ends in {', '.join(KINDS)}, not {out}."
         )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.suffix == ".html":
-        out.write_text(map_page(relief_of(field), driven), encoding="utf-8")
-        return
-    figure = elevation_figure(field)
-    out.write_bytes(saved(figure, out.suffix[1:], dpi=DPI if out.suffix == ".png" else "figure"))
-
-
-def map_page(relief: Relief, driven: int = 0) -> str:
-    """Return the page: the relief as one picture, the nodes as numbers for the other layers."""
-    west, east, south, north = relief.extent
-    across = (relief.east_km - west) / (east - west)
-    down = (north - relief.north_km) / (north - south)
-    low = float(np.nanmin(relief.height_m))
-    high = float(np.nanmax(relief.height_m))
-    land = colormaps["terrain"](relief.colours(np.linspace(low, high, 9)))
-    heat = colormaps["viridis_r"](np.linspace(0, 1, 16))
-    with matplotlib.rc_context(STYLE):
-        picture = relief.image(PAGE_PIXELS)
-    facts: dict[str, Any] = {
-        "kilometres": [east - west, north - south],
-        "nodes": len(relief.east_km),
-        "x": _packed(across * 65535, "<u2"),
-        "y": _packed(down * 65535, "<u2"),
-        "passes": _packed(np.clip(relief.passes, 1, 65535), "<u2"),
-        "vehicles": _packed(np.clip(relief.vehicles, 0, 255), "u1"),
-        "cell": relief.field.grid.cell_m / 1000,
-        "heat": [to_hex(colour) for colour in heat],
-        "few_many": list(FEW_MANY),
-        "most_passes": int(max(relief.passes.max(), 2)),
-    }
-    return fill(
-        "fedwatt.report",
-        "elevation.html.jinja",
-        picture=b64encode(picture).decode(),
-        facts=facts,
-        nodes=relief.field.nodes,
-        shown=len(relief.east_km),
-        least=int(relief.vehicles.min()),
-        most=int(min(relief.vehicles.max(), 20)),
-        usual_k=max(USUAL_K, int(relief.vehicles.min())),
-        driven=driven,
-        step=f"{relief.step_m:g}",
-        low=f"{low:+.0f}".replace("-", "\N{MINUS SIGN}"),
-        high=f"{high:+.0f}",
-        land=[to_hex(colour) for colour in land],
-        ink=INK,
-        muted=MUTED,
-        paper=PAPER,
-    )
-
-
-def _packed(values: np.ndarray, kind: str) -> str:
-    return b64encode(np.round(values).astype(kind).tobytes()).decode()
+    dpi: int | Literal["figure"] = DPI if out.suffix == ".png" else "figure"
+    write_bytes(out, saved(elevation_figure(field), out.suffix[1:], dpi=dpi))

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from textwrap import wrap
 from typing import Any
@@ -19,7 +19,6 @@ from fedwatt.report.statistics import (
     Curves,
     curves,
     difference,
-    stratum_rmse,
     vehicle_model,
     vehicle_rmse,
 )
@@ -29,7 +28,6 @@ from fedwatt.report.style import (
     MUTED,
     WIDTH_IN,
     horizontal,
-    label_lines,
     legend,
     looks,
     name_of,
@@ -117,62 +115,6 @@ def _drawn_methods(run: RunTables, stages: list[Stage]) -> list[str]:
         return list(run.methods)
     last = stages[-1].errors
     return [run.reference, min(last, key=last.__getitem__)]
-
-
-HEAD_IN = 0.27
-LANE_IN = 0.125
-
-
-@styled
-def strata_figure(run: RunTables) -> Figure:
-    """Draw the pooled test RMSE of each stratum: a mark for the mean over seeds, a line for the
-    range.
-    """
-    errors = {method: rmse for method in run.methods if (rmse := stratum_rmse(run, method))}
-    strata = list(dict.fromkeys(name for rmse in errors.values() for name in rmse))
-    row_in = 0.14 + LANE_IN * len(errors)
-    heads, rows, height_in = _layout(strata, row_in)
-    figure = Figure(figsize=(WIDTH_IN, 1.0 + height_in))
-    axes = figure.subplots()
-    if not strata:
-        note(axes, "No stratum has test windows.")
-        return figure
-    appearance = looks(run.methods)
-    for lane, (method, rmse) in enumerate(errors.items()):
-        shift = (lane - (len(errors) - 1) / 2) * LANE_IN
-        at = [rows[name] + shift for name in rmse]
-        look = appearance[method]
-        low, high = ([extreme(values) for values in rmse.values()] for extreme in (min, max))
-        axes.hlines(at, low, high, color=look.colour, lw=1.6, alpha=0.5, gid=series(method))
-        points(axes, [np.mean(values) for values in rmse.values()], at, method, look, area=24)
-    names = [name.partition(": ")[2] or name for name in rows]
-    axes.set_yticks([*heads.values(), *rows.values()], [*heads, *names])
-    for label in axes.get_yticklabels()[: len(heads)]:
-        label.set(weight="bold", color=INK)
-    axes.set_ylim(height_in, 0)
-    axes.set_xlabel(f"test RMSE, {run.unit} per window")
-    horizontal(axes)
-    legend(figure)
-    return figure
-
-
-def _layout(strata: list[str], row_in: float) -> tuple[dict[str, float], dict[str, float], float]:
-    """Return the height in inches of each kind's heading, of each stratum, and of the figure.
-
-    >>> _layout(["speed: low", "speed: high"], row_in=0.5)
-    ({'speed': 0.135}, {'speed: low': 0.52, 'speed: high': 1.02}, 1.27)
-    """
-    heads: dict[str, float] = {}
-    rows: dict[str, float] = {}
-    depth = 0.0
-    for name in strata:
-        kind = name.partition(": ")[0]
-        if kind not in heads:
-            heads[kind] = depth + HEAD_IN / 2
-            depth += HEAD_IN
-        rows[name] = depth + row_in / 2
-        depth += row_in
-    return heads, rows, depth
 
 
 MOST_NAMES = 40  # above this, vehicles have a rank instead of a name
@@ -278,16 +220,11 @@ def _fact(run: RunTables, method: str, roughness: NDArray[np.float64]) -> str:
     return text + (", mostly of values that are 0 but for ε" if flat > 0.5 else "")
 
 
-SQUEEZED = 0.4
-"""The first value is left out if the others then need less than this share of the range."""
-
-
 def draw_curves(
     axes: Axes,
     run: RunTables,
     curves_of: Callable[[str], Curves],
     *,
-    labels: bool = True,
     floor: float | None = None,
 ) -> None:
     """Draw every method's curves into `axes`; a diverged seed is a faint line that ends in a cross.
@@ -301,7 +238,8 @@ def draw_curves(
     for method, curve in finite.items():
         look = appearance[method]
         mark = series(method)
-        axes.plot(curve.rounds, curve.mean, color=look.colour, ls=look.dash, gid=mark, zorder=3)
+        line: dict[str, Any] = {"color": look.colour, "ls": look.dash, "label": name_of(method)}
+        axes.plot(curve.rounds, curve.mean, gid=mark, zorder=3, **line)
         low = curve.values.min(axis=0)
         high = curve.values.max(axis=0)
         axes.fill_between(curve.rounds, low, high, color=look.colour, alpha=0.16, lw=0, gid=mark)
@@ -316,33 +254,23 @@ def draw_curves(
     axes.set_xlabel("round")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(x=0.01)
-    if labels:
-        label_lines(axes, {m: float(c.mean[-1]) for m, c in finite.items()}, appearance)
 
 
 def _fit(axes: Axes, finite: Sequence[Curves], floor: float | None) -> None:
-    """Set the vertical range; a first value that would squeeze all others is left above it."""
-    low, high = _extent(finite)
-    later = [replace(c, values=c.values[:, 1:]) for c in finite if c.rounds.size > 1]
-    if later:
-        low_later, high_later = _extent(later)
-        if high > high_later and high_later - low_later < SQUEEZED * (high - low):
-            start = max(float(curve.mean[0]) for curve in finite)
-            text = axes.annotate(
-                f"↑ starts at {start:.3g}", (1, 1), (-2, -2), "axes fraction", "offset points"
-            )
-            text.set(ha="right", va="top", color=MUTED, fontsize=8.5)
-            low = low_later
-            high = high_later
+    """Set the vertical range; what lies above it before training is written beside it."""
+    trained = [c.values[:, 1:] if c.rounds.size > 1 else c.values for c in finite]
+    low = min(float(values.min()) for values in trained)
+    high = max(float(values.max()) for values in trained)
+    start = max(float(curve.mean[0]) for curve in finite)
+    if start > high:
+        text = axes.annotate(
+            f"↑ starts at {start:.3g}", (1, 1), (-2, -2), "axes fraction", "offset points"
+        )
+        text.set(ha="right", va="top", color=MUTED, fontsize=8.5)
     if floor is not None:
         low, high = min(low, floor), max(high, floor)
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     axes.set_ylim(low - margin, high + margin)
-
-
-def _extent(curves: Sequence[Curves]) -> tuple[float, float]:
-    low = min(float(curve.values.min()) for curve in curves)
-    return low, max(float(curve.values.max()) for curve in curves)
 
 
 def _draw_lost(axes: Axes, rounds: np.ndarray, values: np.ndarray, colour: str, mark: str) -> None:
@@ -371,9 +299,10 @@ def convergence_figure(run: RunTables) -> Figure:
     if compared:
         below = panels[1, 0]
         below.axhline(0, color=MUTED, lw=0.8)
-        draw_curves(below, run, partial(difference, run), labels=False, floor=0.0)
+        draw_curves(below, run, partial(difference, run), floor=0.0)
         below.set_title(f"Difference from {name_of(run.reference)}, same seed, {run.unit}")
         above.set_xlabel("")
+    legend(figure, handletextpad=0.5)
     return figure
 
 
@@ -385,8 +314,9 @@ def drift_figure(run: RunTables) -> Figure:
     draw_curves(above, run, partial(curves, run, column="drift_mean"), floor=0.0)
     above.set_title(declared("rounds")["drift_mean"].title)
     above.set_xlabel("")
-    draw_curves(below, run, partial(curves, run, column="drift_cv"), labels=False, floor=0.0)
+    draw_curves(below, run, partial(curves, run, column="drift_cv"), floor=0.0)
     below.set_title(declared("rounds")["drift_cv"].title)
+    legend(figure, handletextpad=0.5)
     return figure
 
 
@@ -407,14 +337,6 @@ FIGURES = (
         "mean over seeds, sorted by that of the reference method. Where the marks of one "
         "vehicle are close together, the choice of method matters less than the vehicle, its "
         "driver and its roads.",
-    ),
-    ReportFigure(
-        "strata",
-        strata_figure,
-        "Error by driving regime",
-        "Test error of the models that vehicles use, by class of mean speed and outside "
-        "temperature, windows of all vehicles as one. Marks are means over seeds, lines their "
-        "range.",
     ),
     ReportFigure(
         "convergence",

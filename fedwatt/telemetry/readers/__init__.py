@@ -10,7 +10,6 @@ from fedwatt.telemetry.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
 from fedwatt.telemetry.readers.mapping import CsvMapping, load_mapping, shipped_mappings
 from fedwatt.telemetry.readers.mapping_reader import import_csv
 from fedwatt.telemetry.readers.stream import VehicleStream
-from fedwatt.telemetry.readers.sumo_output import import_sumo
 from fedwatt.telemetry.readers.ved import POWERTRAINS, import_eved, import_ved
 
 __all__ = [
@@ -22,7 +21,6 @@ __all__ = [
     "VehicleStream",
     "import_csv",
     "import_eved",
-    "import_sumo",
     "import_ved",
     "load_mapping",
     "shipped_mappings",

@@ -21,7 +21,7 @@ and a time of day in two columns are written column = ["Date", "Time"]. Optional
 
     [file]                      separator, decimal (","), thousands ("."), skip_rows, units_row
     [time] format               of dates as text, such as "%m/%d/%Y %H:%M:%S"
-    [vehicle] pattern           with from = "file": the group of this expression is the name
+    [vehicle] pattern           expression whose group is the name in the file's or column's text
     [trip] pause                with from = "gaps": what ends a trip, in s (300)
     [channels.ID] factor        what numbers are multiplied by before their unit counts
     [cleaning] maximum_gap      longest gap to bridge, in s, unless the import says another
@@ -69,7 +69,7 @@ class NameOrigin:
     """Origin of the names of vehicles or trips: a column, one name for all, or a source.
 
     source    "file", "folder" or "gaps", the key `from`
-    pattern   the expression whose group is the vehicle's name in its file's; "" for all of it
+    pattern   the expression whose group is the vehicle's name in the text; "" for all of it
     pause     what ends a trip, s
     """
 
@@ -286,7 +286,7 @@ def _origin(values: Mapping[str, Any], key: str, ways: Sequence[str], where: str
             f"{where}: pattern {origin.pattern!r} is no regular expression: {error}."
         ) from error
     _require(
-        not origin.pattern or (groups > 0 and origin.source == "file"),
-        f'{where}: pattern needs from = "file" and a group in brackets, the name.',
+        not origin.pattern or (groups > 0 and bool(origin.column or origin.source == "file")),
+        f'{where}: pattern needs a column or from = "file", and a group in brackets, the name.',
     )
     return origin

@@ -260,7 +260,8 @@ def _layout(mapping: CsvMapping) -> TableLayout:
 def _name(origin: NameOrigin, path: Path) -> pl.Expr:
     """Return the name of each row's vehicle or trip."""
     if origin.column:
-        name = pl.col(origin.column).str.strip_chars()
+        text = pl.col(origin.column).str.strip_chars()
+        name = pl.coalesce(text.str.extract(origin.pattern), text) if origin.pattern else text
         return pl.when(name != "").then(name)
     if origin.name:
         return pl.lit(origin.name)

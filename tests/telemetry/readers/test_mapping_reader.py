@@ -345,13 +345,17 @@ def test_a_trip_without_a_state_of_charge_is_dropped_where_that_is_all(tmp_path,
 def test_sumo_battery_output(tmp_path):
     lines = ["timestep_time;vehicle_energyConsumed;vehicle_id;vehicle_speed"]
     lines += [
-        f"{s}.00;{2.0 if s % 2 else 1.0};ev{n};{10 + s % 2}" for s in range(201) for n in (1, 2)
+        f"{s}.00;{2.0 if s % 2 else 1.0};{ev};{10 + s % 2}"
+        for s in range(201)
+        for ev in ("ev1.0", "ev1.1", "ev2")
     ]
     path = tmp_path / "battery.csv"
     path.write_text("\n".join(lines))
     first, second = import_csv([path], "sumo")
     assert (first.name, second.name) == ("ev1", "ev2")
-    assert first.trips[0].name == "battery"
+    # A vehicle of SUMO drives once: its number is the trip.
+    assert [trip.name for trip in first.trips] == ["ev1.0", "ev1.1"]
+    assert [trip.name for trip in second.trips] == ["ev2"]
     # Steps 1 to 200: a hundred of 2 Wh and a hundred of 1 Wh.
     assert first.trips[0].channels["energy_wh"].sum() == pytest.approx(300.0)
 
