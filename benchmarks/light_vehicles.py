@@ -62,6 +62,8 @@ SIGNED_SECONDS: Final = 5.0
 measured."""
 LONG_PAUSE: Final = 10.0
 """Seconds after which one that is refused tries again."""
+PER_SECOND: Final = 100
+"""Vehicles of all processes that connect in a second."""
 LARGEST: Final = 100_000_000
 """Bytes of a request."""
 FIRST_PAUSE: Final = 0.05
@@ -97,7 +99,7 @@ class Link:
         if name == "pull-messages":
             head += f"{WAIT_HEADER}: {self.patience:.0f}\r\n"
         if self.streams is None:
-            self.streams = await asyncio.open_connection(self.host, self.port, ssl=self.tls)
+            self.streams = await self._connected()
         reader, writer = self.streams
         try:
             writer.write(head.encode() + self._signature() + b"\r\n" + body)
@@ -113,6 +115,12 @@ class Link:
         self.heard = any(line.startswith(HEARD_HEADER.encode()) for line in lines)
         answer.ParseFromString(content)
         return content
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            return await asyncio.open_connection(self.host, self.port, ssl=self.tls)
+        except OSError as error:  # timeouts and failed handshakes of a busy server among them
+            raise ConnectionError(str(error)) from error
 
     async def cut_off(self, name: str, request: Any) -> None:
         """Send half of a request and hang up; ConnectionError."""
@@ -309,7 +317,8 @@ async def main(words: list[str]) -> None:
     )
     # Not all at once: a fleet does not start its engines in one second.
     lives = [
-        asyncio.create_task(vehicle.live(number / 100)) for number, vehicle in enumerate(fleet)
+        asyncio.create_task(vehicle.live(number / PER_SECOND))
+        for number, vehicle in enumerate(fleet, start=int(first))
     ]
     with Path(out).open("a") as file:
         while not any(life.done() for life in lives):
