@@ -50,13 +50,12 @@ from fedwatt.journeys.intervals import (
     score_sums,
     validation_scores,
 )
-from fedwatt.journeys.memory import PastTrip, memory_gains, remembered_offset, trip_coldness
+from fedwatt.journeys.memory import PastTrip, memory_gains, past_trip, remembered_offset
 from fedwatt.journeys.mixture import WEIGHTS, Mixture, chosen_mixture
 from fedwatt.journeys.ridge import (
     fleet_ridge,
     mixed_ridge,
     series_features,
-    trip_means,
     trip_numbers,
 )
 from fedwatt.journeys.totals import energy_by_second, tile_ends
@@ -273,18 +272,16 @@ def past_trips(
 ) -> dict[str, list[PastTrip]]:
     """Return trips by split with their mean residuals, as the vehicle's model predicts them."""
     splits = split_of_trips(vehicle, settings(seed))
-    past: dict[str, list[PastTrip]] = {split: [] for split in predicted}
+    past = {}
     for split, values in predicted.items():
         trips = [trip for trip in vehicle.trips if splits.get(trip.name) == split]
         recorded = len(client.as_recorded().ends[split])
         residual = (client.labels[split].astype(np.float64) - values)[:recorded]
         number = trip_numbers(client.ends[split][:recorded], client.window)
-        means = trip_means(residual, number)
-        for trip, mean in zip(trips, means, strict=True):
-            end_s = trip.start_time_s + trip.seconds
-            cold = trip_coldness(trip)
-            windows = trip.seconds / client.window
-            past[split].append(PastTrip(trip.start_time_s, end_s, cold, float(mean), windows))
+        past[split] = [
+            past_trip(trip, residual[number == place], window=client.window, scale_wh=1.0)
+            for place, trip in enumerate(trips)
+        ]
     return past
 
 

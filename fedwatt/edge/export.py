@@ -181,13 +181,9 @@ def export(
         plain = replace(card, form="float32")
         loss_wh = draft.test_rmse(card) - draft.test_rmse(plain) if draft.trips("test") else None
         card = replace(card, loss_wh=loss_wh)
-    memory_scale_wh = client.label_scale_wh if draft.remembers(card, client.label_scale_wh) else 0.0
-    card = replace(
-        card,
-        calibration=calibration,
-        trip_prior=asdict(prior),
-        memory_scale_wh=memory_scale_wh,
-    )
+    memory_scale_wh = draft.memory_scale_wh(card, client.label_scale_wh)
+    card = replace(card, calibration=calibration, memory_scale_wh=memory_scale_wh)
+    card = replace(card, trip_prior=asdict(prior))
     write_bytes(Path(out), draft.content(card))
     return card
 
@@ -252,15 +248,15 @@ class _Draft:
         factor = clustered_quantile(alike(*scores), LEVEL)
         return replace(prior, factor=factor) if math.isfinite(factor) and factor > 0 else prior
 
-    def remembers(self, card: ModelCard, scale_wh: float) -> bool:
-        """Return whether validation trips gain by the memory of earlier trips."""
+    def memory_scale_wh(self, card: ModelCard, scale_wh: float) -> float:
+        """Return the label scale, or 0 where validation trips do not gain by earlier trips."""
         if not any(math.isfinite(trip.start_time_s) for trip in self.trips("validation")):
-            return False
+            return 0.0
         model = _opened(self.content(card))
         training, validation = (
             past_trips(model, self.trips(split), scale_wh) for split in ("train", "validation")
         )
-        return memory_gains([*training, *validation], validation)
+        return scale_wh if memory_gains([*training, *validation], validation) else 0.0
 
     def test_rmse(self, card: ModelCard) -> float:
         """Return the RMSE of the file with this card on the vehicle's test windows, Wh."""

@@ -64,9 +64,9 @@ class PastTrip:
 
     @property
     def usable(self) -> bool:
-        """Whether the trip's numbers are known."""
-        known = math.isfinite(self.begin_s + self.end_s + self.cold + self.residual)
-        return known and self.windows > 0
+        """Return whether the trip's numbers are finite."""
+        total = self.begin_s + self.end_s + self.cold + self.residual
+        return math.isfinite(total) and self.windows > 0
 
 
 def remembered_offset(past: Sequence[PastTrip], begin_s: float, cold: float) -> float:
