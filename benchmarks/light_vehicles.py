@@ -99,7 +99,7 @@ class Link:
         if name == "pull-messages":
             head += f"{WAIT_HEADER}: {self.patience:.0f}\r\n"
         if self.streams is None:
-            self.streams = await self._connected()
+            self.streams = await asyncio.open_connection(self.host, self.port, ssl=self.tls)
         reader, writer = self.streams
         try:
             writer.write(head.encode() + self._signature() + b"\r\n" + body)
@@ -115,12 +115,6 @@ class Link:
         self.heard = any(line.startswith(HEARD_HEADER.encode()) for line in lines)
         answer.ParseFromString(content)
         return content
-
-    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        try:
-            return await asyncio.open_connection(self.host, self.port, ssl=self.tls)
-        except OSError as error:  # timeouts and failed handshakes of a busy server among them
-            raise ConnectionError(str(error)) from error
 
     async def cut_off(self, name: str, request: Any) -> None:
         """Send half of a request and hang up; ConnectionError."""
@@ -167,7 +161,7 @@ class LightVehicle:
                 if not self.node.node_id:
                     await self._connect()
                 await self._serve()
-            except ConnectionError as error:
+            except OSError as error:  # a busy server's timeouts among them
                 if "401" in str(error):
                     self.node = Node()
                 refused = LONG_PAUSE if self.fault == "clock" else 1.0
