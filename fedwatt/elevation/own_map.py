@@ -23,7 +23,6 @@ elevations stay within the range of their map, and `climb.rise_m` accepts no gra
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -182,10 +181,10 @@ def best_map(candidates: Sequence[ElevationMap], training: Survey) -> ElevationM
     return best if with_map <= CLEAR_GAIN * without else empty
 
 
-REACH: Final = 4
+REACH = 4
 """Cells beside the map that are interpolated: 320 m with the default grid."""
-SLACK: Final = 1e-9
-TOLERANCE: Final = 1e-6
+SLACK = 1e-9
+TOLERANCE = 1e-6
 
 
 def with_undriven_nodes(elevation_map: ElevationMap, reach: int = REACH) -> ElevationMap:

@@ -7,7 +7,6 @@ it contributes the sums of its test windows. All vehicles' vectors have the same
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import torch
@@ -118,11 +117,11 @@ def error_rows(
     return rows
 
 
-MOST_WINDOWS: Final = 4_000_000
+MOST_WINDOWS = 4_000_000
 """Limit of a vehicle's windows of one split."""
-LARGEST_ERROR_WH: Final = 10_000.0
+LARGEST_ERROR_WH = 10_000.0
 """Limit of a window's error; larger ones are clipped and counted."""
-_WEIGHTS: Final[Fields] = {
+_WEIGHTS: Fields = {
     "train_windows": (1, float(MOST_WINDOWS)),
     "rmse": (1, LARGEST_ERROR_WH),
     "weighted_rmse": (1, MOST_WINDOWS * LARGEST_ERROR_WH),
@@ -136,9 +135,9 @@ def _limit(name: str) -> float:
     return MOST_WINDOWS * LARGEST_ERROR_WH ** (2 if "squared" in name else 1)
 
 
-EVALUATION: Final[Fields] = {name: (2, _limit(name)) for name in SUMS} | _WEIGHTS
+EVALUATION: Fields = {name: (2, _limit(name)) for name in SUMS} | _WEIGHTS
 """Contribution to the evaluation of a model: validation, then test windows."""
-FINAL: Final[Fields] = {name: (1, _limit(name)) for name in SUMS}
+FINAL: Fields = {name: (1, _limit(name)) for name in SUMS}
 """Contribution to the errors of the final or personalised model: test windows."""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import nan
 from statistics import fmean
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from fedwatt.tables import EVALUATION, TRAINING, Column, blank, declared, record
 
 Row = dict[str, Any]
 
-SHOWN: Final = 200
+SHOWN = 200
 """Most vehicles whose single errors a round records."""
 
 
@@ -96,7 +96,7 @@ class FleetErrors:
 
 Errors = Evaluation | FleetErrors
 
-PERSONAL: Final = {
+PERSONAL = {
     "personal_validation_rmse": "validation_rmse",
     "personal_rmse": "test_rmse",
     "personal_rmse_macro": "test_rmse_macro",

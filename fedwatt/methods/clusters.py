@@ -18,7 +18,7 @@ choice, or for secure aggregation J blocks of which all but one are 0.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from fedwatt.models import MLP, Model
 from fedwatt.settings import number
 from fedwatt.tables import Column
 
-CENTRE: Final = Column("centre", float, "the server's model that the vehicle chose, from 0 (IFCA)")
+CENTRE = Column("centre", float, "the server's model that the vehicle chose, from 0 (IFCA)")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import permutations
-from typing import Final
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from fedwatt.models import MLP, Model
 from fedwatt.settings import Checked
 from fedwatt.tables import Column, declared
 
-SMALLEST: Final = MLP(1, 1, (1,))
+SMALLEST = MLP(1, 1, (1,))
 """A model for the names of uploads, which do not depend on the model."""
 
 

@@ -22,7 +22,7 @@ example) runs in torch.
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -370,7 +370,7 @@ class _Itself:
         return id(self.identified)
 
 
-SCHEDULES: Final = ("constant", "inverse-sqrt")
+SCHEDULES = ("constant", "inverse-sqrt")
 
 
 def scheduled(start: float, schedule: str, round: int) -> float:

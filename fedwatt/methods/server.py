@@ -8,7 +8,7 @@ McMahan et al., AISTATS 2017; paper `eq:fedavg_agg`, written with displacements 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -210,7 +210,7 @@ def mean_delta(replies: Replies) -> Tensor:
     return weighted_sum(replies.filled * replies.shares, replies.deltas)
 
 
-PIECE: Final = 2**18
+PIECE = 2**18
 """Numbers that a core adds at a time: 2 MB in float64."""
 
 

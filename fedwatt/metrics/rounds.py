@@ -27,12 +27,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf, nan, sqrt
 from time import perf_counter
-from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-EPSILON_D: Final = 1e-12
+EPSILON_D = 1e-12
 """ε_D of `eq:drift_cv`; the paper gives no value. It only keeps 0/0 from happening."""
 
 
@@ -56,16 +55,16 @@ def drift_dispersion(drifts: ArrayLike) -> float:
     return float(lengths.std() / (lengths.mean() + EPSILON_D)) if lengths.size else nan
 
 
-TOO_LONG: Final = 3.0
+TOO_LONG = 3.0
 """Robust standard deviations above the median at which a reply's length is flagged."""
 AGAINST = -0.3
 TURNS = 3
 """A vehicle works against the fleet if its alignment is below the one in so many turns running."""
-FEWEST: Final = 4
+FEWEST = 4
 """Replies among which one can be out of line."""
-TO_DEVIATION: Final = 1.4826
+TO_DEVIATION = 1.4826
 """A normal spread's standard deviation over its median absolute deviation."""
-LEAST_SPREAD: Final = float(np.log(1.05))
+LEAST_SPREAD = float(np.log(1.05))
 """Replies whose lengths agree to 5 % are not told apart by them."""
 
 
@@ -116,9 +115,9 @@ def _median(values: NDArray[np.float64]) -> float:
     return float((ordered[middle - 1] + ordered[middle]) / 2)
 
 
-FEWEST_PARTICIPANTS: Final = 8
+FEWEST_PARTICIPANTS = 8
 
-CONSTANT: Final = 1e-12
+CONSTANT = 1e-12
 """A spread this small, relative to the largest value, is rounding and not a difference."""
 
 
@@ -195,7 +194,7 @@ def rounds_to_threshold(rounds: Sequence[int], scores: Sequence[float], threshol
     return min(reached, default=inf)
 
 
-PARTS: Final = {
+PARTS = {
     "training": "local steps",
     "preconditioner": "scaling of fractional-order steps",
     "probe": "probes of roughness and importance",
@@ -204,7 +203,7 @@ PARTS: Final = {
 }
 """What T_round consists of. Evaluation is left out: it serves the report, not the fleet."""
 
-DIAGNOSTICS: Final = ("probe", "spectral")
+DIAGNOSTICS = ("probe", "spectral")
 
 
 class Stopwatch:

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedwatt.errors import SettingError
 from fedwatt.evaluation import Baselines
@@ -53,9 +53,9 @@ from fedwatt.windows import Fleet
 if TYPE_CHECKING:
     from fedwatt.runs.trained import Trained
 
-BASELINES: Final = "baselines"
+BASELINES = "baselines"
 """The table of baselines."""
-FINISHED: Final = "environment.json"
+FINISHED = "environment.json"
 """The file that a run folder gets last."""
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from time import time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fedwatt.errors import RunError
 from fedwatt.runs.config import RunConfig, to_tables
@@ -32,9 +32,9 @@ from fedwatt.runs.tables import read_table
 if TYPE_CHECKING:
     from fedwatt.federation import History, RoundRecord, State
 
-KEYS: Final = ("seed", "round", "method")
+KEYS = ("seed", "round", "method")
 """Columns of a row that say where it belongs."""
-TAG: Final = "fedwatt.run"
+TAG = "fedwatt.run"
 """The MLflow tag with the run folder and the method."""
 
 
