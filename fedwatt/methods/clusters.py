@@ -44,14 +44,11 @@ class ChooseCentre(LocalRule):
     """Training windows for the choice; a vehicle with fewer uses all of them."""
 
     records = (CENTRE,)
+    server_half = "Centres"
 
     def uploads(self, model: Model) -> Rows:
         """Return a template of the upload, the one-hot choice [J]."""
         return {"choice": torch.zeros(self.centres, dtype=torch.bool)}
-
-    def server_half(self) -> type[object]:
-        """Return IFCA's server rule."""
-        return Centres
 
     def conflict(self, other: LocalRule) -> str:
         """Refuse rules with client state, which would belong to an earlier round's centre."""

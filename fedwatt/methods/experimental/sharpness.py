@@ -232,6 +232,7 @@ class TriggeredSharpness(SharpnessProximal):
     probe_schedule: str = choice("triggered")
 
     records = (*SharpnessProximal.records, PROBE_REASON)
+    server_half = "PathAverage"  # which sends L_t and the typical drift
 
     @property
     def _trigger(self) -> Trigger:
@@ -241,10 +242,6 @@ class TriggeredSharpness(SharpnessProximal):
         """Return the index's state, the trigger's, and the last drift."""
         trigger_state = {f"trigger_{name}": value for name, value in self._trigger.state().items()}
         return super().client_state(model) | trigger_state | {"last_drift": ZERO}
-
-    def server_half(self) -> type[object] | None:
-        """Return the server that sends L_t and the typical drift."""
-        return PathAverage
 
     def uploads(self, model: Model) -> Rows:
         """Return d_k, of which the server takes the median."""
