@@ -103,7 +103,8 @@ def resolve(
         origin = ""
     elif reference in points:
         target = points[reference].value
-        origin = _package(points[reference])
+        package = points[reference].dist
+        origin = target if package is None else f"{package.name} {package.version}"
     else:
         raise SettingError(unknown(kind, reference, points))
     home, _, attribute = target.rpartition(":")
@@ -313,10 +314,6 @@ def _on_path(folder: Path) -> Iterator[None]:
     finally:
         if text in sys.path:
             sys.path.remove(text)
-
-
-def _package(point: metadata.EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
 
 
 def _broken(home: str, error: Exception) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.engine.pool import Pool, Windows
@@ -24,7 +23,7 @@ from fedwatt.windows import Client
 CHUNK = 4096  # windows predicted at a time; bounds memory whatever the size of the fleet
 
 
-def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDArray[np.float64]:
+def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> FloatArray:
     """Return scaled predictions [R, W] of R models, `weights` [R, D], on the windows of a split."""
     rows: list[list[Tensor]] = [[] for _ in weights]
     # Products round differently where a matrix begins elsewhere in a line of the cache, so each
@@ -42,8 +41,8 @@ def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDAr
 class Predictions:
     """Scaled predictions of R models on all vehicles' windows: validation [R, V], test [R, W]."""
 
-    validation: NDArray[np.float64]
-    test: NDArray[np.float64]
+    validation: FloatArray
+    test: FloatArray
 
 
 def predictions_of(model: Model, weights: Tensor, pool: Pool) -> Predictions:
@@ -64,7 +63,7 @@ def validation_error(model: Model, weights: Tensor, pool: Pool, vehicle: int) ->
 
 
 def vehicle_errors(
-    clients: Sequence[Client], split: str, windows: Windows, predictions: NDArray[np.float64]
+    clients: Sequence[Client], split: str, windows: Windows, predictions: FloatArray
 ) -> list[ErrorSums]:
     """Return the error sums of each vehicle from one model's scaled predictions [W]."""
     return [
@@ -78,7 +77,7 @@ def vehicle_errors(
 
 
 def stratum_errors(
-    clients: Sequence[Client], windows: Windows, predictions: NDArray[np.float64]
+    clients: Sequence[Client], windows: Windows, predictions: FloatArray
 ) -> list[dict[str, ErrorSums]]:
     """Return each vehicle's test error sums, "all" and by stratum ("speed: under 20 km/h")."""
     result = []
@@ -101,7 +100,7 @@ def error_rows(
     clients: Sequence[Client],
     windows: Windows,
     seeds: Sequence[int],
-    predictions: NDArray[np.float64],
+    predictions: FloatArray,
 ) -> list[Row]:
     """Return test errors by seed, vehicle and stratum, from scaled predictions [seeds, W]."""
     rows = []

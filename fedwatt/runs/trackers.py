@@ -15,7 +15,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from importlib import import_module
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +22,7 @@ from time import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from fedwatt.errors import RunError
+from fedwatt.errors import RunError, optional
 from fedwatt.runs.config import RunConfig, to_tables
 from fedwatt.runs.model_file import MODEL_FILE
 from fedwatt.runs.observers import Observer, rounds_beside
@@ -51,10 +50,8 @@ def trackers(config: RunConfig, out: Path) -> list[Observer]:
 
 
 def _load(module: str, name: str, setting: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise RunError(f"track.{setting} needs {name}: pip install 'fedwatt[track]'.") from error
+    missing = f"track.{setting} needs {name}: pip install 'fedwatt[track]'."
+    return optional(module, missing, RunError)
 
 
 class TensorBoard(Observer):
