@@ -108,16 +108,12 @@ def import_fleet(
     progress: Progress = silent,
     *,
     dem: Path | None = None,
-    only_enriched: bool = False,
     **how: Any,
 ) -> list[str]:
     """Write the fleet of recordings to `out`; return sentences on what was kept, dropped and added.
 
-    `dem` is a terrain model that adds elevation; `only_enriched` leaves out trips that it does not
-    cover. `how` is that of `recorded_vehicles`.
+    `dem` is a terrain model that adds elevation. `how` is that of `recorded_vehicles`.
     """
-    if only_enriched and dem is None:
-        raise SettingError("--only-enriched needs --dem, which does the enriching.")
     vehicles = recorded_vehicles(kind, paths, cleaning, progress, **how)
     files = [*paths] if dem is None else [*paths, dem]
     source = f"{plugins.short(kind)}: {listed(path.name for path in files)}"
@@ -125,7 +121,7 @@ def import_fleet(
     if dem is None:
         write_fleet(out, vehicles, source)
     else:
-        enrichment = Enrichment(read_terrain_model([dem]), only_enriched=only_enriched)
+        enrichment = Enrichment(read_terrain_model([dem]))
         write_fleet(out, enrichment.enriched(vehicles), source)
         sentences = enrichment.sentences()
     if isinstance(vehicles, readers.VehicleStream):

@@ -27,11 +27,6 @@ def test_what_cannot_be_imported_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "fleet").exists()
 
 
-def test_only_enriched_trips_need_something_that_enriches(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="--only-enriched needs --dem"):
-        import_fleet(tmp_path, "ved", [], PLAIN_CLEANING, only_enriched=True)
-
-
 SETTINGS = DataSettings(window=10, stride=7)
 COLUMNS = {"vehicle": "car", "trip": "ride", "time": ("ms", "ms")}
 CHANNELS = {

@@ -257,7 +257,7 @@ def northward(name: str, latitude_deg: float) -> Trip:
     return Trip(name, {"speed_mps": np.full(10, 10.0), **place})
 
 
-def test_enriching_counts_and_can_leave_out(slope):
+def test_enriching_counts_trips(slope):
     covered = [northward(str(n), 42.2) for n in range(3)]
     blind = Trip("blind", {"speed_mps": np.ones(5)})
     fleet = [unlabelled("full", (*covered, blind)), unlabelled("poor", (covered[0], blind))]
@@ -265,9 +265,6 @@ def test_enriching_counts_and_can_leave_out(slope):
     every = Enrichment(terrain)
     assert [len(vehicle.trips) for vehicle in every.enriched(fleet)] == [4, 2]
     assert every.sentences() == ["Terrain: 4 of 6 trips have a grade."]
-    only = Enrichment(terrain, only_enriched=True)
-    assert [(v.name, len(v.trips)) for v in only.enriched(fleet)] == [("full", 3)]
-    assert only.sentences()[-1] == "Left out: poor has under 3 trips with elevation."
 
 
 @pytest.mark.parametrize(

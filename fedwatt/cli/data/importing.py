@@ -70,9 +70,6 @@ Dem = Annotated[
     Path | None,
     typer.Option(help="Read elevation from a terrain model (.hgt, GeoTIFF, points)."),
 ]
-OnlyEnriched = Annotated[
-    bool, typer.Option("--only-enriched", help="Drop trips that --dem does not cover.")
-]
 
 
 def import_(
@@ -90,7 +87,6 @@ def import_(
     min_metres: MinMetres = 500.0,
     max_gap: MaxGap = None,
     dem: Dem = None,
-    only_enriched: OnlyEnriched = False,
 ) -> None:
     """Import recordings as a fleet: cleaned trips at 1 Hz, one folder per vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
@@ -123,7 +119,6 @@ def import_(
             cleaning,
             report,
             dem=dem,
-            only_enriched=only_enriched,
             powertrain=tuple(part.strip() for part in powertrain.split(",")),
             mapping=mapping,
             own_gap=max_gap is not None,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedwatt.errors import DataError, SettingError
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings, build_fleet
-from fedwatt.windows.experiments import (
+from reproduction.experiments import (
     REGIMES,
     deal,
     dirichlet_shares,
