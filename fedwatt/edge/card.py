@@ -221,8 +221,8 @@ def _privacy(card: ModelCard) -> list[tuple[str, str]]:
     return rows
 
 
-def render(card: Sequence[Section]) -> str:
+def render(card: Sequence[Section], title: str) -> str:
     """Return the card as a page that needs nothing else."""
     from fedwatt.report.page import fill
 
-    return fill("fedwatt.edge", "card.html.jinja", sections=card, light={}, dark={})
+    return fill("fedwatt.edge", "card.html.jinja", title=title, sections=card, light={}, dark={})

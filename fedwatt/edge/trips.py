@@ -15,7 +15,7 @@ from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.pretrained import opened
 from fedwatt.edge.reading import read_trip
-from fedwatt.edge.route_forecast import spread_text
+from fedwatt.edge.route_forecast import spread_text, with_spread
 from fedwatt.elevation.climb import climb_from, with_climb
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.charge import charge_along, refuse_impossible_charge, usable_wh
@@ -342,13 +342,9 @@ class Forecast:
             return f"The trip {verb} {prediction.total_wh:,.0f} Wh{spread}"
         if not reach.reaches:
             return f"The battery is empty after {reach.range_km:,.1f} km"
-        return f"You arrive with {100 * reach.arrival:.0f} %" + (
-            "" if prediction.interval_wh is None else f" ({self._arrival_spread(reach)})"
-        )
-
-    def _arrival_spread(self, reach: RangeEstimate, digits: int = 0) -> str:
-        low, high = (100 * max(end, 0) for end in (reach.arrival_low, reach.arrival_high))
-        return spread_text(low, high, "%", digits)
+        if prediction.interval_wh is None:
+            return f"You arrive with {100 * reach.arrival:.0f} %"
+        return f"You arrive with {with_spread(100 * reach.arrival, *_arrival_ends(reach), '%')}"
 
     def rows(self) -> Rows:
         """Return the numbers of the trip: (name, value with its unit)."""
@@ -388,7 +384,8 @@ class Forecast:
             return []
         rows = [("SoC on arrival", f"{100 * max(reach.arrival, 0):.1f} %")]
         if prediction.interval_wh is not None:
-            rows.append((_interval_name(prediction), self._arrival_spread(reach, 1)))
+            ends = _arrival_ends(reach)
+            rows.append((_interval_name(prediction), spread_text(*ends, "%", 1)))
         rows.append(("range at departure", f"{reach.range_km:,.0f} km"))
         rows.append(("range on arrival", f"{reach.remaining_km:,.0f} km"))
         return rows
@@ -414,6 +411,11 @@ class Forecast:
         if self.vehicle and card.vehicle != self.vehicle:
             made.append(f"The model has the scaling of {card.vehicle}, not of {self.vehicle}.")
         return made
+
+
+def _arrival_ends(reach: RangeEstimate) -> tuple[float, float]:
+    """Return the ends of the interval of the state of charge on arrival, %."""
+    return 100 * max(reach.arrival_low, 0), 100 * max(reach.arrival_high, 0)
 
 
 def _interval_name(prediction: TripPrediction) -> str:
