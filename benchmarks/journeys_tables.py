@@ -75,7 +75,7 @@ def _three(values: np.ndarray) -> list[float]:
 def coverage(splits: Mapping[str, Any]) -> dict[str, Any]:
     """Return mean and least coverage over vehicles of 90 % intervals, each over all splits, %."""
     result: dict[str, Any] = {}
-    for kind in ("windows", "in_trip", "trips"):
+    for kind in KINDS:
         cells: dict[str, list[float]] = {}
         for split in splits.values():
             for vehicle, value in split["covered_percent"][kind].items():

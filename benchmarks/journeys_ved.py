@@ -50,13 +50,12 @@ from fedwatt.journeys.intervals import (
     score_sums,
     validation_scores,
 )
-from fedwatt.journeys.memory import PastTrip, remembered_offset
+from fedwatt.journeys.memory import PastTrip, memory_gains, past_trip, remembered_offset
 from fedwatt.journeys.mixture import WEIGHTS, Mixture, chosen_mixture
 from fedwatt.journeys.ridge import (
     fleet_ridge,
     mixed_ridge,
     series_features,
-    trip_means,
     trip_numbers,
 )
 from fedwatt.journeys.totals import energy_by_second, tile_ends
@@ -196,7 +195,8 @@ class VehicleModel:
     weights  of its network [D]
     mixture  its window model
     prior    of its trips, in Wh
-    past     all its trips: a test trip uses those that ended before it began
+    past     all its trips, of which a test trip uses those that ended before it began; none where
+             those for training and validation do not gain by it
     factors  by name of a calibration and kind, half the width of an interval in deviations
     """
 
@@ -235,15 +235,19 @@ def vehicle_models(
     parts = {place: contribution(scores[place], means) for place in members}
     calibrated = fleet_intervals(parts.values())
     models = {}
+    remembering = 0
     for place, (client, vehicle) in enumerate(zip(fleet.clients, vehicles, strict=True)):
         other_vehicles = calibrated.without(parts[place]) if place in parts else calibrated
+        past = past_trips(client, vehicle, scaled[place], seed)
+        remembers = memory_gains([*past["train"], *past["validation"]])
+        remembering += remembers
         models[client.name] = VehicleModel(
             client,
             weights[place],
             mixtures[place],
             mixed_ridge(client, shared),
             in_wh(replace(prior, factor=1.0), client.label_scale_wh),
-            past_trips(client, vehicle, scaled[place], seed),
+            [trip for trips in past.values() for trip in trips] if remembers else (),
             {
                 "own trips": {
                     kind: other_vehicles.factor(kind, scores[place][kind]) for kind in KINDS
@@ -253,6 +257,7 @@ def vehicle_models(
         )
     return models, {
         "balanced": sum(mixture.balance is not None for mixture in mixtures),
+        "remembering": remembering,
         "left_out_members": sum(float(m.network) != float(WEIGHTS[0]) for m in mixtures),
         "calibrated_on": {
             "vehicles": calibrated.vehicles - (len(members) == len(vehicles)),
@@ -264,21 +269,19 @@ def vehicle_models(
 
 def past_trips(
     client: Client, vehicle: Vehicle, predicted: Mapping[str, FloatArray], seed: int
-) -> list[PastTrip]:
-    """Return all trips with their mean residuals, as the vehicle's model predicts them."""
+) -> dict[str, list[PastTrip]]:
+    """Return trips by split with their mean residuals, as the vehicle's model predicts them."""
     splits = split_of_trips(vehicle, settings(seed))
-    past = []
+    past = {}
     for split, values in predicted.items():
         trips = [trip for trip in vehicle.trips if splits.get(trip.name) == split]
         recorded = len(client.as_recorded().ends[split])
         residual = (client.labels[split].astype(np.float64) - values)[:recorded]
         number = trip_numbers(client.ends[split][:recorded], client.window)
-        means = trip_means(residual, number)
-        for trip, mean in zip(trips, means, strict=True):
-            end_s = trip.start_time_s + trip.seconds
-            cold = coldness(float(np.median(trip.channels["ambient_c"])))
-            windows = trip.seconds / client.window
-            past.append(PastTrip(trip.start_time_s, end_s, cold, float(mean), windows))
+        past[split] = [
+            past_trip(trip, residual[number == place], window=client.window, scale_wh=1.0)
+            for place, trip in enumerate(trips)
+        ]
     return past
 
 

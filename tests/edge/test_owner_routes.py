@@ -14,7 +14,7 @@ from fedwatt.journeys.route import outside_c, recorded_route
 from fedwatt.runs.config import from_tables
 from fedwatt.synthetic.fleet import synthetic_vehicles
 from fedwatt.telemetry.store import write_fleet, write_vehicle
-from tests.telemetry.maps.test_elevation import write_tile
+from tests.telemetry.test_terrain_model import write_tile
 
 LEARNED = 50
 
@@ -98,7 +98,7 @@ def test_a_terrain_model_gives_a_route_its_climb(tmp_path, kind):
     (tmp_path / "trip.gpx").write_text(f"<gpx><trk><trkseg>{rows}</trkseg></trk></gpx>")
     words = ["route", str(tmp_path / "trip.gpx"), "--model", "leaf-24", "--temperature", "5"]
     level = CliRunner().invoke(app, words)
-    assert "the climb of 100% of the route is not known" in " ".join(level.output.split())
+    assert "No elevation is known for 100 % of trip" in " ".join(level.output.split())
     done = CliRunner().invoke(app, [*words, "--dem", str(file)])
     assert done.exit_code == 0, done.output
     # 89 steps of 1/2000 of a degree, each 0.5 m up.

@@ -56,8 +56,8 @@ def test_alternatives_stand_side_by_side_with_bars_and_times(file, ways):
     energies = [one.forecast.total_wh for one in found.routes]
     assert energies[0] < energies[1]
     names = [name for name, _ in found.routes[0].rows()]
-    assert names.count("90 % interval") == 4
-    assert names.count("50 % interval") == 4
+    assert names.count("90 % interval") == 3
+    assert names.count("50 % interval") == 3
 
 
 def test_the_page_shows_every_route_and_where_the_charge_ends(file, ways):

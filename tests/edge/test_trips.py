@@ -72,7 +72,7 @@ def test_a_recorded_trip_and_its_vehicle(vehicle, tmp_path):
     write_vehicle(tmp_path / "car", vehicle)
     name = vehicle.trips[3].name
     trip, owner = read_trip(tmp_path / "car" / name)
-    assert owner == vehicle.name and trip.seconds == vehicle.trips[3].seconds
+    assert owner.name == vehicle.name and trip.seconds == vehicle.trips[3].seconds
     with pytest.raises(DataError, match="Unknown trip 'nope'"):
         read_trip(tmp_path / "car" / "nope")
     with pytest.raises(DataError, match=r"is a vehicle\. Name one of its trips"):
@@ -84,7 +84,7 @@ def test_a_csv_at_any_times_is_resampled_like_an_import(tmp_path):
     rows = "".join(f"{t},{4 + t},11\n" for t in (0.0, 0.5, 2.0, 4.0))
     file.write_text("time_s,speed_mps,ambient_c\n" + rows)
     trip, owner = read_trip(file)
-    assert owner == "" and trip.channels["speed_mps"].tolist() == [5.0, 6.0, 7.0, 8.0]
+    assert owner is None and trip.channels["speed_mps"].tolist() == [5.0, 6.0, 7.0, 8.0]
     assert np.isnan(trip.channels["heater_w"]).all()  # unknown, which is not off
 
 

@@ -209,6 +209,26 @@ def test_a_resumed_run_continues_with_its_totals(fleet: Path, tmp_path: Path) ->
     assert_same_models(resumed, whole)
 
 
+def test_a_server_killed_among_contributions_loses_that_round_alone(
+    fleet: Path, tmp_path: Path
+) -> None:
+    text = secured(fleet, rounds=3)
+    grid = loopback(fleet, tmp_path / "state")
+
+    def tamper(kind: str, node: int, reply: bytes) -> bytes:
+        if kind == "train" and grid.kinds().count("train") == 6:
+            raise KeyboardInterrupt
+        return reply
+
+    grid.tamper = tamper
+    with pytest.raises(KeyboardInterrupt):
+        deployed(text, grid, tmp_path / "run")
+    again = loopback(fleet, tmp_path / "state")
+    run = deployed(text, again, tmp_path / "run", resume=True)
+    # Three of four vehicles have contributed to round 2, and contribute to no other sum of it.
+    assert read_table(run, "rounds").column("replies").to_pylist() == [0, 4, 0, 4]
+
+
 @pytest.mark.parametrize(
     ("method", "more", "reason"),
     [

@@ -61,7 +61,6 @@ PLAN = {
     "momentum_rate": torch.full((3,), 0.05, dtype=torch.float64),
     "correction": torch.linspace(-1, 1, 3 * 501).view(3, 501),
     "fleet_momentum": torch.linspace(2, -1, 3 * 501).view(3, 501),
-    "frozen_momentum": torch.linspace(-2, 1, 3 * 501).view(3, 501),
     "moving": torch.arange(3 * 501).view(3, 501) % 5 == 0,
     "broadcast": torch.linspace(-3, 1, 3 * 501).view(3, 501),
     "linear": torch.linspace(1, -2, 3 * 501).view(3, 501),
