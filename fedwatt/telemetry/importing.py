@@ -151,7 +151,8 @@ def _watched(vehicles: Iterable[Vehicle], odd: list[str]) -> Iterator[Vehicle]:
         measured = [trip for trip in vehicle.trips if "energy_wh" in trip.channels]
         km = sum(trip.metres for trip in measured) / 1000
         wh = sum(float(trip.channels["energy_wh"].sum()) for trip in measured)
-        if vehicle.kind == "passenger" and km >= LEAST_KM and not low <= wh / km <= high:
+        electric = vehicle.facts.get("powertrain") != "phev" and vehicle.kind == "passenger"
+        if electric and km >= LEAST_KM and not low <= wh / km <= high:
             odd.append(f"{vehicle.name} takes {wh / km:,.0f} Wh/km")
         yield vehicle
 

@@ -211,8 +211,8 @@ def _write_sheets(workbook: Path, folder: Path) -> list[str]:
     """
     with ZipFile(workbook) as packed:
         _refuse_dense(workbook, sum(part.file_size for part in packed.infolist()))
-    every = pl.read_excel(workbook, sheet_id=0, infer_schema_length=None, raise_if_empty=False)
-    sheets = {name: sheet for name, sheet in every.items() if sheet.width}
+    loaded = pl.read_excel(workbook, sheet_id=0, infer_schema_length=None, raise_if_empty=False)
+    sheets = {name: sheet for name, sheet in loaded.items() if sheet.width}
     if not sheets:
         raise DataError(f"{workbook.name} is empty: no sheet has a row. {EXPORT_AGAIN}")
     for name, sheet in sheets.items():

@@ -180,12 +180,12 @@ class ImportAnswers:
 class Understanding:
     """A recognised recording: `tables` is the mapping, `reasons` says why, by key of the mapping.
 
-    `asked` is the first path that the user named, `paths` are the tables in all of them that can be
+    `first_path` is the first that the user named, `paths` are the tables in all of them that can be
     read. `format` names the shipped mapping that knows them, "" where none does. `sample` is that
     of the first file.
     """
 
-    asked: Path
+    first_path: Path
     paths: tuple[Path, ...]
     sample: TableSample
     tables: Tables
@@ -253,7 +253,7 @@ def understand(
     tables["cleaning"] = {"maximum_gap": apart.maximum_gap_s}
     reasons["cleaning"] = apart.sentence()
     return Understanding(
-        asked=as_paths(paths)[0],
+        first_path=as_paths(paths)[0],
         paths=tuple(path for path in files if path in readable),
         sample=first,
         tables=tables,
@@ -413,7 +413,7 @@ def refuse_incomplete(understanding: Understanding) -> None:
     name = understanding.sample.path.name
     advice = (
         f"Its columns are {', '.join(understanding.sample.columns)}. "
-        f"'fedwatt data map {understanding.asked} "
+        f"'fedwatt data map {understanding.first_path} "
         "--out map.toml' writes a mapping to complete, and 'fedwatt data import csv' reads with it."
     )
     if "speed_mps" not in channels:
