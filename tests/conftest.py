@@ -12,19 +12,13 @@ from typing import IO
 import pytest
 
 LONGEST = (
-    "deploy/test_flower.py",
     "cli/test_cli.py",
-    "deploy/test_terrain_masked.py",
     "test_tutorials.py",
-    "tuning/test_ray_workers.py",
     "tuning/test_grid.py",
     "engine/test_cpu.py",
-    "deploy/test_equivalence.py",
-    "deploy/test_level.py",
+    "deploy/server/test_equivalence.py",
     "edge/test_elevation.py",
-    "edge/test_level.py",
-    "deploy/test_faults.py",
-    "track/test_trackers.py",
+    "runs/test_trackers.py",
 )
 """Files that take ten seconds or more, the longest first."""
 WRAPPER = Path(__file__).with_name("compile_once.py")
@@ -59,8 +53,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Workers are dealt whole files in this order, so that none is left with a long one."""
+    """Give workers whole files in this order, so that none is left with a long one."""
     here = Path(__file__).parent
+    missing = [file for file in LONGEST if not (here / file).is_file()]
+    if missing:
+        names = ", ".join(missing)
+        raise pytest.UsageError(f"tests/conftest.py: LONGEST names missing files, {names}.")
     place = {here / file: number for number, file in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
 
