@@ -32,10 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or shutil.which(compiler.split(" ")[0]) is None:
         return  # workers have inherited CC from the process that started them
     folder = Path(mkdtemp(prefix="fedwatt-compiled-"))
-    own = shlex.join([sys.executable, "-IS", str(WRAPPER), str(folder)])
+    wrapper = shlex.join([sys.executable, "-IS", str(WRAPPER), str(folder)])
     # One word, since Triton takes CC as the name of a file.
     command = folder / "cc"
-    command.write_text(f'#!/bin/sh\nexec {own} {compiler} "$@"\n', encoding="utf-8")
+    command.write_text(f'#!/bin/sh\nexec {wrapper} {compiler} "$@"\n', encoding="utf-8")
     command.chmod(0o700)
     config.stash[COMPILED] = folder, os.environ.get("CC")
     os.environ["CC"] = str(command)

@@ -425,8 +425,8 @@ class AdaptiveProx(Plain):
         loss = 0.0
         for client in clients:
             x, y = self.probe(client, 128, self.dtype, "loss batch")
-            own = ((torch_module(self.model, self.w)(x) - y) ** 2).mean().item()
-            loss += self.windows(client) / n_t * own
+            loss_here = ((torch_module(self.model, self.w)(x) - y) ** 2).mean().item()
+            loss += self.windows(client) / n_t * loss_here
         following = self.w.double() + self.mean(clients, trained)
         if self.before is not None and loss >= self.before:
             self.mu, self.falls = min(1.0, self.mu + self.step), 0

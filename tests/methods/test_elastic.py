@@ -101,7 +101,8 @@ def begin(rule: Elastic, model: Model, speeds: list[float], windows: Tensor, lab
         chosen = [set(compress(names, on)) for on in plan["trained"].tolist()]
         rounds.append((client_state["window"].tolist(), chosen, plan["runtime"].tolist()))
         assert plan["mask"].sum(dim=1).tolist() == [
-            sum(torch.tensor(elastic.layout.shapes[n]).prod().item() for n in own) for own in chosen
+            sum(torch.tensor(elastic.layout.shapes[n]).prod().item() for n in chosen_names)
+            for chosen_names in chosen
         ]
     return rounds
 

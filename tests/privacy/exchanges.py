@@ -92,17 +92,17 @@ class Stopped:
         agreed = {}
         for name in alive:
             states[name], agreed[name] = agree(self.sent[name], self.told(*alive))
-        found = {}
+        result = {}
         for name in telling or alive:
-            others = tuple(other for other in alive if other != name)
-            signatures = tuple(agreed[other].signature for other in others)
+            entries = tuple(other for other in alive if other != name)
+            signatures = tuple(agreed[other].signature for other in entries)
             agreements = Agreements(
                 exchange=self.terms.digest,
-                signers=others,
+                signers=entries,
                 signatures=signatures,
             )
-            found[name] = reveal(states[name], agreements)[1]
-        return found
+            result[name] = reveal(states[name], agreements)[1]
+        return result
 
 
 def collect(
