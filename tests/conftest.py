@@ -1,4 +1,4 @@
-"""What all tests share: files that nobody waits for, C that is compiled once, and their order."""
+"""Shared by all tests: files that nobody waits for, C that is compiled once, and their order."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""What the README and the documentation show is what happens."""
+"""Commands and outputs in the README and the documentation are the real ones."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 
 def commands(text: str) -> list[str]:
-    """What follows `fedwatt` in backticks and in lines of fenced or indented blocks."""
+    """Return the words after `fedwatt` in backticks and in lines of fenced or indented blocks."""
     fence = re.compile(r"^```.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
     indented = re.findall(r"^(?: {4}|\t)(.*)$", fence.sub("", text), re.MULTILINE)
     code = "\n".join([*fence.findall(text), *indented]).replace("\\\n", " ")
@@ -82,7 +82,7 @@ COMMAND = get_command(app)
 
 
 def trouble_with(line: str) -> str:
-    """What is wrong with a command that is shown; nothing if it and its options exist."""
+    """Return the fault of a shown command; nothing if it and its options exist."""
     words = line.split()
     node = COMMAND
     while words and words[0] in getattr(node, "commands", {}):

@@ -1,4 +1,4 @@
-"""What is declared is what is filled, and files keep their columns."""
+"""Declared columns are filled, and files keep their columns."""
 
 from math import isnan, nan
 

@@ -38,7 +38,7 @@ def in_a_process(*arguments: str, cwd: Path) -> Done:
 
 
 def fedwatt(*arguments: str, cwd: Path) -> Done:
-    """The same in this process: loading torch takes longer than most commands."""
+    """Run a command in this process: loading torch takes longer than most commands."""
     out = StringIO()
     err = StringIO()
     with (

@@ -1,4 +1,4 @@
-"""What a run shows: lines and tables that lose nothing on a narrow screen."""
+"""The output of a run: lines and tables that lose nothing on a narrow screen."""
 
 import io
 from pathlib import Path

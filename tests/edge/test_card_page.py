@@ -1,4 +1,4 @@
-"""What a model's card says: coarse, complete, and nobody's name."""
+"""A model's card: coarse, complete, and without names."""
 
 import json
 import subprocess

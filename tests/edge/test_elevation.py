@@ -82,7 +82,7 @@ def located_rows(rows: int = 500, step_s: float = 0.5) -> RawTrip:
 
 
 def timing_of(trip: RawTrip) -> Timing:
-    """What an import measures on the whole trip."""
+    """Return the timing of a trip as an import measures it on the whole trip."""
     time_s = np.round(trip.time_s - trip.time_s[0], 6)
     latitude = trip.channels["latitude_deg"]
     longitude = trip.channels["longitude_deg"]
@@ -121,7 +121,7 @@ def test_a_field_travels_in_the_file(hilly):
 
 @pytest.mark.parametrize("known_s", [0, 100])
 def test_where_measured_elevation_is_silent_climb_is_the_fields(known_s, tmp_path):
-    """As in training: the field of a vehicle that measures elevation is in its file as well."""
+    """The map of a vehicle that measures elevation is in its file as well, as in training."""
     vehicle = located_vehicle()
     field = replace(elevation_field(), measured=True)
     export(trained(features="base, elevation"), tmp_path / "m.onnx", vehicle=vehicle, field=field)

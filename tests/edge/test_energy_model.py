@@ -1,4 +1,4 @@
-"""What a wrong file is told: one clear sentence each."""
+"""Wrong files are refused, each with one clear sentence."""
 
 from types import SimpleNamespace
 

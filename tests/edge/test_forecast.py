@@ -1,4 +1,4 @@
-"""What `fedwatt predict` shows of a trip, in numbers worked out by hand."""
+"""The output of `fedwatt predict` for a trip, in numbers worked out by hand."""
 
 from dataclasses import replace
 

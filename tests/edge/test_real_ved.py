@@ -66,7 +66,7 @@ def test_raw_trips_give_what_the_batch_pipeline_gives(real, tmp_path):
 
 
 def test_with_learned_hills_too(real, tmp_path):
-    """Where a gap in the known ground is over within the look-ahead, the same to 1e-6."""
+    """Batch and stream agree to 1e-6 where a gap in the map ends within the look-ahead."""
     vehicle, raw = real
     run = trained(features="base, elevation")
     settings = ElevationSettings(minimum_vehicles=1, private=False)

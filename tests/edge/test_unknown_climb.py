@@ -61,7 +61,7 @@ def test_without_positions_no_climb_is_known(model):
 
 
 def test_the_network_sees_whether_climb_is_known(model):
-    """The same level road, known to be level and unknown, is not the same input."""
+    """A level road that is known and one that is unknown are different inputs."""
     flat = Trip("flat", driven().channels | {"grade": np.zeros(200)})
     for name in ("latitude_deg", "longitude_deg"):
         flat.channels.pop(name)

@@ -1,4 +1,4 @@
-"""What leaves a vehicle, byte by byte, and what does not."""
+"""The bytes that leave a vehicle, and those that do not."""
 
 from dataclasses import fields, replace
 from itertools import count

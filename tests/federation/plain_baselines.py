@@ -43,7 +43,7 @@ class Plain:
         self.prepare()
 
     def prepare(self) -> None:
-        """What server and vehicles know before the first round."""
+        """Set the state of server and vehicles before the first round."""
 
     def initial(self) -> Tensor:
         return self.model.initial(generator(self.seed, "initial model")).to(self.dtype)

@@ -1,4 +1,4 @@
-"""What the baselines must equal exactly, and in which cases they are FedAvg bit for bit."""
+"""Exact identities of the baselines, and the cases in which they are FedAvg bit for bit."""
 
 from dataclasses import replace
 from math import exp, inf, log, log1p
@@ -52,7 +52,7 @@ def weights(method: str | Method, *args, **settings) -> Tensor:
 
 
 def same(one: str | Method, other: str | Method, *args, **settings) -> bool:
-    """Whether two methods end in the same bits."""
+    """Return whether two methods end in the same bits."""
     return torch.equal(weights(one, *args, **settings), weights(other, *args, **settings))
 
 

@@ -1,4 +1,4 @@
-"""What holds after every round of any run, whoever takes part and whatever gets lost."""
+"""Invariants after every round of any run, whoever takes part and whatever gets lost."""
 
 from fractions import Fraction
 from itertools import product

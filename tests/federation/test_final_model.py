@@ -1,4 +1,4 @@
-"""What a training keeps: the mean of the best-validated and the last model, unless it is broken."""
+"""The final model: the mean of the best-validated and the last one, unless it is broken."""
 
 import torch
 from pytest import approx

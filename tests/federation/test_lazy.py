@@ -80,7 +80,7 @@ def test_draws_that_decide_nothing_are_left_out_and_others_stay():
 
 
 def test_no_vehicle_of_a_round_is_made_twice_for_it(monkeypatch):
-    """Those of the next round are made while this one trains, and kept until it begins."""
+    """Vehicles of the next round are made while this one trains, and stay until it begins."""
     made: list[list[int]] = []
     make = lazy.Workers.make
 

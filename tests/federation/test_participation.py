@@ -1,4 +1,4 @@
-"""Who is there, who trains, how much work each does."""
+"""Available vehicles, participants, and the steps of each."""
 
 import numpy as np
 import pytest

@@ -56,7 +56,7 @@ def quick(name: str) -> Method:
 
 
 def personalised_models(fed: Federation, method: Method, state: State, run: int = 0) -> Tensor:
-    """What each vehicle of a run would drive with, [K, D]."""
+    """Return the personalised model of each vehicle of a run, [K, D]."""
     calls = [Call(run, k, 0) for k in range(len(fed.fleet.clients))]
     return fed.simulated.personalised_models(method, state, calls)
 

@@ -71,7 +71,7 @@ class Deciding(LocalRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared(LocalRule):
-    """The same, with what it works out kept beside its fields."""
+    """A rule that stores derived values beside its fields."""
 
     nu: float = 0.1
 

@@ -1,4 +1,4 @@
-"""What a rule of one's own records reaches the table of clients and its file."""
+"""Columns that a user's rule records reach the table of clients and its file."""
 
 from dataclasses import dataclass
 from math import isnan

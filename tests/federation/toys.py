@@ -212,7 +212,7 @@ def a_start(anchor: Tensor, model: Model, **known: Any) -> Start:
 
 
 def all_finite(state: State) -> bool:
-    """Whether all that a state holds is a number; the mean of two models may be unjudged."""
+    """Return whether a state is finite; the mean of two models may not be evaluated."""
     reference = {
         name: local for name, local in state.tensors().items() if name != "mean_validation"
     }

@@ -65,7 +65,7 @@ def test_bars_of_a_small_fleet_cover_trips_that_taught_nothing(vehicles, trips):
 
 
 def covers(seed, vehicles, trips):
-    """Whether 90 % bars hold each of 20 further trips of every vehicle."""
+    """Return whether 90 % intervals hold each of 20 further trips of every vehicle."""
     rng = generator(seed, "linear fleet", f"{vehicles} of {trips}")
     driven = [a_linear_vehicle(rng, trips + 20) for _ in range(vehicles)]
     taught, later = (

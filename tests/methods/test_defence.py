@@ -1,4 +1,4 @@
-"""What holds for every defence, and which methods may have one."""
+"""Properties of every defence, and the methods that may have one."""
 
 import pytest
 import torch

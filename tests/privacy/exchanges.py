@@ -87,7 +87,7 @@ class Stopped:
         )
 
     def revealed(self, alive: Sequence[str], telling: Sequence[str] = ()) -> dict[str, Revealed]:
-        """What those `telling` (all that are alive, by default) reveal once all alive agreed."""
+        """Return what the `telling` vehicles (by default all alive) reveal once all alive agree."""
         states = {}
         agreed = {}
         for name in alive:

@@ -1,4 +1,4 @@
-"""What vehicles refuse, what the server leaves out, and what ends an exchange."""
+"""Refusals of vehicles, omissions of the server, and ends of an exchange."""
 
 from dataclasses import replace
 

@@ -71,7 +71,7 @@ def replies_to(method: Method, model: Model, round: int, windows: Sequence[int])
 
 
 def summed(method: Method, model: Model, replies: Replies, settings=SETTINGS, last=None) -> Replies:
-    """The same replies by way of a secure sum, from which vehicles may drop out."""
+    """Return the replies by way of a secure sum, from which vehicles may drop out."""
     layout = reply_layout(method, model, settings, vehicles=len(replies.windows))
     words = {}
     for row, name in enumerate(names_of(len(replies.windows))):

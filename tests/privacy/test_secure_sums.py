@@ -62,7 +62,7 @@ def test_a_message_is_the_vector_under_one_own_and_all_pair_masks() -> None:
 
 
 def uniform(values: np.ndarray) -> bool:
-    """Whether bytes pass a chi-square test of uniformity at one in ten thousand, both ends."""
+    """Return whether bytes pass a two-sided chi-square test of uniformity at 1 in 10,000."""
     counts = np.bincount(values, minlength=256)
     expected = len(values) / 256
     statistic = ((counts - expected) ** 2 / expected).sum()

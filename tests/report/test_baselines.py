@@ -1,4 +1,4 @@
-"""What federating gains, from tables made by hand."""
+"""The gain of federating, from tables made by hand."""
 
 from math import nan
 

@@ -62,7 +62,7 @@ def turns_of(seconds: dict[str, dict[str, float]], rounds: int = 10) -> dict:
 
 
 def trials_of(cell: Cell) -> list[Record]:
-    """What a cell follows; the second trial of each method is better than all others."""
+    """Return the trials before a cell; the second trial of each method is the best."""
     result = []
     seen = Counter[str]()
     for trial in prerequisites(cell, SCALE):

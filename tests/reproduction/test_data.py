@@ -1,4 +1,4 @@
-"""Where the data of a reproduction is found."""
+"""Sources of the data of a reproduction."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the page says of records: partly run studies, settings, rows and notes."""
+"""The page of records: partly run studies, settings, rows and notes."""
 
 import json
 from dataclasses import replace

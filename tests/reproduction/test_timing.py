@@ -1,4 +1,4 @@
-"""What methods cost, in turns: the order, the sums, and a evaluation on all engines."""
+"""Costs of methods, in turns: the order, the sums, and an evaluation on all engines."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What is trained for a cell: federations, controls, the length of fractional steps."""
+"""Trainings of a cell: federations, controls, the length of fractional steps."""
 
 from dataclasses import replace
 from math import inf

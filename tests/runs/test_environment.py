@@ -1,4 +1,4 @@
-"""What the run folder says about the fleet."""
+"""The description of the fleet in a run folder."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is handed to trackers."""
+"""Scalars and files for trackers."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What comes out of training, in memory and from a run folder."""
+"""The result of training, in memory and from a run folder."""
 
 import math
 from dataclasses import replace

@@ -44,7 +44,7 @@ def one_drive(start_soc: float) -> Drives:
 
 @dataclass(frozen=True, eq=False)
 class EnergyAccount:
-    """Where the energy of each step went, Wh [steps]: released = drawn + heat + transient.
+    """Return the balance of each step's energy, Wh [steps]: released = drawn + heat + transient.
 
     `released` left the chemistry, `drawn` left the terminals, `heat` warmed the resistances,
     `transient` is what the step added to the capacitors, of the size they had in that step.

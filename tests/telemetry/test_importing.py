@@ -1,4 +1,4 @@
-"""What an import refuses before it reads anything.
+"""Refusals of an import before it reads anything.
 
 A frame in memory becomes the fleet that the same rows in a file become.
 """

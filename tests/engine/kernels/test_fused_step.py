@@ -82,7 +82,7 @@ def a_job(rules, plans, anchor: Tensor, learning_rate: float | Tensor = 0.05) ->
 
 
 def plans_for(rules) -> list[dict[str, Tensor]]:
-    """What rules plan: any number for what they record besides `PLAN`.
+    """Return plans of rules: any number for their recorded columns besides `PLAN`.
 
     FedDyn plans its pull in the precision of the weights.
     """

@@ -141,7 +141,7 @@ def write_xlsx(path, table):
 
 @pytest.fixture
 def everywhere(write_ved, rows, tmp_path):
-    """The same trip as loose CSV, as Parquet and inside a .7z archive, in three folders."""
+    """Write one trip as loose CSV, as Parquet and inside a .7z archive, in three folders."""
     path = write_ved(rows())
     for folder in ("csv", "parquet", "archive"):
         (tmp_path / folder).mkdir()

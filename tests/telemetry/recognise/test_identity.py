@@ -1,4 +1,4 @@
-"""Whose rows are whose: columns, folders, names of files and what they hold."""
+"""Recognition of vehicles: columns, folders, names of files and their contents."""
 
 from pathlib import Path
 
