@@ -196,7 +196,7 @@ class VehicleModel:
     mixture  its window model
     prior    of its trips, in Wh
     past     all its trips, of which a test trip uses those that ended before it began; none where
-             its validation trips do not gain by them
+             those for training and validation do not gain by it
     factors  by name of a calibration and kind, half the width of an interval in deviations
     """
 
@@ -239,7 +239,7 @@ def vehicle_models(
     for place, (client, vehicle) in enumerate(zip(fleet.clients, vehicles, strict=True)):
         other_vehicles = calibrated.without(parts[place]) if place in parts else calibrated
         past = past_trips(client, vehicle, scaled[place], seed)
-        remembers = memory_gains([*past["train"], *past["validation"]], past["validation"])
+        remembers = memory_gains([*past["train"], *past["validation"]])
         remembering += remembers
         models[client.name] = VehicleModel(
             client,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from fedwatt.cli import app
 from fedwatt.runs.config import SECTIONS, RunConfig, from_tables
@@ -160,6 +161,19 @@ def test_the_readme_quotes_the_elevation_map_that_was_drawn() -> None:
     record = json.loads((ROOT / "results" / "elevation_map.json").read_text(encoding="utf-8"))
     assert f"these {record['vehicles']} cars" in README
     assert f"{record['terrain_model']['median_m']:.1f} m (median) from NASA's survey" in README
+
+
+def test_the_readme_quotes_the_error_of_the_shipped_model() -> None:
+    shipped = ROOT / "fedwatt" / "edge" / "pretrained" / "measured.json"
+    median, *_ = json.loads(shipped.read_text(encoding="utf-8"))["errors"]["mass known"]
+    assert f"`leaf-24` errs by {median:.1f} % on unseen cars" in README
+
+
+def test_the_first_route_of_the_readme_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = (line for line in commands(README) if line.startswith("route examples/"))
+    monkeypatch.chdir(ROOT)
+    done = CliRunner().invoke(app, line.split())
+    assert done.output.startswith("You arrive with "), done.output
 
 
 HABITS = re.compile(

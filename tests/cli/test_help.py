@@ -90,7 +90,7 @@ def test_defaults_are_shown(path: str) -> None:
         assert default in text
 
 
-@each
+@pytest.mark.parametrize("path", COMMANDS)
 def test_help_fits_on_one_screen(path: str) -> None:
     lines = shown(path).splitlines()
     assert len(lines) <= SCREEN

@@ -86,7 +86,7 @@ def test_no_earlier_trips_however_absurd_move_a_window_beyond_half_a_label_scale
         assert 0.1 * most_wh < abs(offset_wh) <= most_wh
 
 
-def test_where_validation_trips_do_not_gain_nothing_is_remembered(tmp_path):
+def test_where_a_vehicles_trips_do_not_gain_nothing_is_remembered(tmp_path):
     independent = heated(lasting=False)
     model = model_of(independent, tmp_path)
     assert model.card.memory_scale_wh == 0.0
