@@ -68,18 +68,18 @@ def test_commands_to_copy_are_whole_whatever_the_folder_is_called(type_in, germa
 
 def test_the_mapping_beside_the_fleet_repeats_the_import(type_in, german, tmp_path) -> None:
     type_in("data", "import", "auto", german.name, "--out", "own")
-    kept = tmp_path / "own.mapping.toml"
+    remaining = tmp_path / "own.mapping.toml"
     status, printed = type_in(
-        "data", "import", "csv", german.name, "--map", kept.name, "--out", "again"
+        "data", "import", "csv", german.name, "--map", remaining.name, "--out", "again"
     )
     assert status == 0, printed
-    for one, other in zip(
+    for first, other in zip(
         read_fleet(tmp_path / "own"), read_fleet(tmp_path / "again"), strict=True
     ):
-        assert [trip.name for trip in one.trips] == [trip.name for trip in other.trips]
+        assert [trip.name for trip in first.trips] == [trip.name for trip in other.trips]
     # Another limit than the mapping's can be asked for, and is then too low.
     status, printed = type_in(
-        *("data", "import", "csv", german.name, "--map", kept.name, "--max-gap", "12"),
+        *("data", "import", "csv", german.name, "--map", remaining.name, "--max-gap", "12"),
         *("--out", "short"),
     )
     assert status == 2
@@ -87,7 +87,7 @@ def test_the_mapping_beside_the_fleet_repeats_the_import(type_in, german, tmp_pa
     assert "--max-gap 38 bridges them" in printed
     # The usual limit counts as asked for, too.
     status, printed = type_in(
-        *("data", "import", "csv", german.name, "--map", kept.name, "--max-gap", "10"),
+        *("data", "import", "csv", german.name, "--map", remaining.name, "--max-gap", "10"),
         *("--out", "usual"),
     )
     assert status == 2
@@ -111,10 +111,10 @@ def test_a_fleet_has_to_have_a_name(type_in, german) -> None:
 
 
 def test_answers_are_for_auto_and_must_be_known(type_in, german) -> None:
-    for given in (("--vehicle-column", "Kennzeichen"), ("--dates", "day first")):
-        status, printed = type_in("data", "import", "csv", german.name, *given, "--out", "x")
+    for inputs in (("--vehicle-column", "Kennzeichen"), ("--dates", "day first")):
+        status, printed = type_in("data", "import", "csv", german.name, *inputs, "--out", "x")
         assert status == 2
-        assert f"Only 'data import auto' takes {given[0]}" in printed
+        assert f"Only 'data import auto' takes {inputs[0]}" in printed
     status, printed = type_in("data", "import", "auto", german.name, "--dates", "days first")
     assert status == 2
     assert "Did you mean 'day first'?" in printed
@@ -139,9 +139,9 @@ def test_a_fleet_that_reports_its_charge_is_told_what_it_lacks(type_in, tmp_path
     assert status == 0, printed
     assert "predicts points of charge" in printed
     assert "pack_capacity_wh = 42000" in printed
-    kept = tmp_path / "own.mapping.toml"
-    kept.write_text(kept.read_text() + "\n[facts]\npack_capacity_wh = 40000\n")
-    type_in("data", "import", "csv", "log.csv", "--map", kept.name, "--out", "again")
+    remaining = tmp_path / "own.mapping.toml"
+    remaining.write_text(remaining.read_text() + "\n[facts]\npack_capacity_wh = 40000\n")
+    type_in("data", "import", "csv", "log.csv", "--map", remaining.name, "--out", "again")
     for vehicle in read_fleet(tmp_path / "again"):
         assert vehicle.facts["pack_capacity_wh"] == 40_000
 
@@ -204,11 +204,11 @@ def test_a_spreadsheet_reads_like_the_csv_beside_it(type_in, tmp_path) -> None:
     for sheet, text in zip(
         read_fleet(tmp_path / "xlsx"), read_fleet(tmp_path / "csv"), strict=True
     ):
-        for one, other in zip(sheet.trips, text.trips, strict=True):
-            assert one.name == other.name
-            assert set(one.channels) >= {"energy_wh", "voltage_v", "ambient_c"}
-            for channel in one.channels:
-                assert one.channels[channel] == pytest.approx(other.channels[channel], nan_ok=True)
+        for trip, other in zip(sheet.trips, text.trips, strict=True):
+            assert trip.name == other.name
+            assert set(trip.channels) >= {"energy_wh", "voltage_v", "ambient_c"}
+            for channel in trip.channels:
+                assert trip.channels[channel] == pytest.approx(other.channels[channel], nan_ok=True)
 
 
 def test_sheets_of_a_workbook_are_tables(type_in, tmp_path) -> None:

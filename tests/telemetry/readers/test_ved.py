@@ -101,7 +101,7 @@ def test_static_files_give_type_and_mass(write_ved, rows, tmp_path):
 
 @pytest.fixture
 def everywhere(write_ved, rows, tmp_path):
-    """The same trip as loose CSV, as Parquet and inside a .7z archive, in three folders."""
+    """Write one trip as loose CSV, as Parquet and inside a .7z archive, in three folders."""
     path = write_ved(rows())
     for folder in ("csv", "parquet", "archive"):
         (tmp_path / folder).mkdir()
@@ -169,12 +169,12 @@ def test_nothing_is_read_before_the_first_vehicle_is_asked_for(write_ved, rows):
 
 def test_blocks_do_not_change_the_result(write_ved, rows, monkeypatch):
     path = write_ved(rows())
-    (whole,) = import_ved([path], **LOOSE)
+    (complete,) = import_ved([path], **LOOSE)
     monkeypatch.setattr("fedwatt.telemetry.readers.tables.BLOCK_BYTES", 1000)
     (blocks,) = import_ved([path], **LOOSE)
-    energy = [vehicle.trips[0].channels["energy_wh"].tolist() for vehicle in (whole, blocks)]
+    energy = [vehicle.trips[0].channels["energy_wh"].tolist() for vehicle in (complete, blocks)]
     assert energy[0] == energy[1]
-    assert whole.facts["account"] == blocks.facts["account"]
+    assert complete.facts["account"] == blocks.facts["account"]
 
 
 def test_a_vehicle_alone_equals_the_vehicle_in_a_fleet(write_ved, rows):

@@ -1,4 +1,4 @@
-"""Which column is the time, and how its texts and numbers are read."""
+"""Recognition of the time column, and of its texts and numbers."""
 
 from pathlib import Path
 

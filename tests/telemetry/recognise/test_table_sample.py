@@ -59,9 +59,9 @@ def table(separator: str, *, comma: bool) -> str:
 
 
 def energy_wh(path) -> list[float]:
-    found = understand(path)
-    mapping = parse_mapping(mapping_text(found), "kept.toml")
-    (vehicle,) = import_csv(found.paths, mapping)
+    layout = understand(path)
+    mapping = parse_mapping(mapping_text(layout), "kept.toml")
+    (vehicle,) = import_csv(layout.paths, mapping)
     return [float(trip.channels["energy_wh"].sum()) for trip in vehicle.trips]
 
 
