@@ -37,7 +37,7 @@ from fedwatt.windows.features import feature_names
 
 FEATURES = "base, physics, elevation, journey"
 CLIMATE = ("ac", "heater")
-SET_UPS = ((3, "climate"), (3, "no-climate"), (1, "climate"))
+SET_UPS = ((3, "climate"), (3, "no-climate"), (1, "climate"), (1, "no-climate"))
 SEEDS = "0,1,2,3,4,5,6,7"
 TRAINING = Training(rounds=60, learning_rate=0.1, participation=1.0, evaluate_every=5)
 PERSONAL = Personalisation(enabled=True, rates=(0.003, 0.01, 0.03), steps=(300, 1000, 3000))

@@ -194,7 +194,7 @@ def card_facts(record: Mapping[str, Any]) -> dict[str, Any]:
             f"and {covered['least_covered']:g} % of those of the worst vehicle.",
             "Speeds follow the shape of the road alone: traffic, limits and stops are not known.",
             "Trips of 2 km and more; heavy vehicles and motorways above 120 km/h are not in it.",
-            "Without elevations in the route, or --elevation, hills count as level.",
+            "Without elevations in the route, or --dem, hills count as level.",
         ],
         "privacy": "Sums over three vehicles and more, without noise, places or names.",
         "licence": "Apache-2.0",

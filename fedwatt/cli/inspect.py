@@ -37,4 +37,4 @@ def inspect(
                 console.print(Padding(value, (0, 0, 0, 2)))
         console.print(table)
     if html is not None:
-        write_page(html, render(card))
+        write_page(html, render(card, model))

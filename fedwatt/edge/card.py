@@ -45,6 +45,8 @@ class ModelCard:
                        "errors", "privacy", "licence"
     trip_prior         how a trip's residuals usually hang together, in Wh, for predictions that
                        learn from the trip under way (`journeys.filter.TripPrior`); or empty
+    memory_scale_wh    label scale for the memory of earlier trips (`journeys.memory`), Wh; 0: the
+                       vehicle's training and validation trips do not gain by it
     balance            bounded correction of whole trips (`journeys.mixture.TripBalance`), with the
                        scaling of features and labels that it needs; or empty
     """
@@ -70,6 +72,7 @@ class ModelCard:
     network_weight: float = 1.0
     trip_prior: dict[str, float] = field(default_factory=dict)
     target: str = "energy"
+    memory_scale_wh: float = 0.0
     balance: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
 
@@ -218,8 +221,8 @@ def _privacy(card: ModelCard) -> list[tuple[str, str]]:
     return rows
 
 
-def render(card: Sequence[Section]) -> str:
+def render(card: Sequence[Section], title: str) -> str:
     """Return the card as a page that needs nothing else."""
     from fedwatt.report.page import fill
 
-    return fill("fedwatt.edge", "card.html.jinja", sections=card, light={}, dark={})
+    return fill("fedwatt.edge", "card.html.jinja", title=title, sections=card, light={}, dark={})

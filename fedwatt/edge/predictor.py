@@ -9,13 +9,15 @@ right in the windows that still hold it once it is.
 
 Where the pack's energy is measured and given to `step`, predictions also learn from the trip under
 way (`fedwatt.journeys.filter`), and `rest_of_trip` corrects what was predicted of the way ahead.
+Where the model's card allows it, trips that are over then move the predictions of the next
+(`fedwatt.journeys.memory`): `past_trips` are theirs, to be given to the next predictor.
 """
 
 import json
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from fedwatt.elevation.climb import MEMORY_S as GROUND_MEMORY_S
 from fedwatt.errors import DataError
 from fedwatt.files import parse_json
 from fedwatt.journeys.filter import Correction, TripFilter, TripPrior, coldness
+from fedwatt.journeys.memory import PastTrip, TripMemory
 from fedwatt.telemetry.cleaning.resample import GRADE_SMOOTHING_S, centred_mean
 from fedwatt.telemetry.trip import FloatArray, Trip
 from fedwatt.windows.features import (
@@ -78,11 +81,13 @@ class EnergyPredictor:
         *,
         timing: Timing | None = None,
         assumed: Mapping[str, float] = UNKNOWN_UNTIL_READ,
+        past_trips: Iterable[PastTrip] = (),
     ) -> None:
         """Open a model with its vehicle's scaling.
 
-        `assumed` stands in for channels as long as the trip has no reading of them; without one in
-        it, a channel has to be read before there are predictions.
+        `past_trips` are the vehicle's earlier trips, by the clock of the samples. `assumed` stands
+        in for channels as long as the trip has no reading of them; without one in it, a channel has
+        to be read before there are predictions.
         """
         self.model = model if isinstance(model, EnergyModel) else EnergyModel(model)
         card = self.model.card
@@ -104,12 +109,19 @@ class EnergyPredictor:
         self._enough = card.window + MEMORY_S + self._delay_s + math.ceil(card.lag_s)
         self._capacity = max(self._enough, GROUND_MEMORY_S if card.elevation else 0)
         self._prior = TripPrior(**card.trip_prior) if card.trip_prior else None
+        usable = [trip for trip in past_trips if trip.usable]
+        self._memory = TripMemory(card.memory_scale_wh, usable) if card.memory_scale_wh else None
         self._begin()
 
     @property
     def counts(self) -> Counter[str]:
         """Counts of samples or readings that were late, repeated, implausible and so on."""
         return self._clock.counts
+
+    @property
+    def past_trips(self) -> list[PastTrip]:
+        """Trips that are over, for the next predictor; none where the card allows no memory."""
+        return [] if self._memory is None else [*self._memory.past]
 
     @property
     def waiting_for(self) -> tuple[str, ...]:
@@ -160,7 +172,12 @@ class EnergyPredictor:
 
     def _learned(self, prediction: Prediction) -> Prediction:
         """Return the prediction corrected by the trip so far, which it then becomes a part of."""
-        if self._filter is None or self._prior is None or not self._meter.begun:
+        if not self._meter.begun:
+            return prediction
+        measured_wh = self._measured_wh(prediction)
+        if self._memory is not None:
+            self._memory.observe(measured_wh - prediction.energy_wh)
+        if self._filter is None or self._prior is None:
             return prediction
         speed_mps = self._mean_speed(prediction.second)
         self._filter.begin(self._ambient_c())
@@ -169,18 +186,18 @@ class EnergyPredictor:
         )
         half_wh = self._prior.factor * expected.deviation_wh
         energy_wh = prediction.energy_wh + expected.wh
-        window_s = self.model.card.window * self.model.card.interval_s
-        measured_wh = self._meter.between(prediction.time_s - window_s, prediction.time_s)
-        # Energy that flows in while the wheels stand is a charger's.
-        if not (measured_wh < 0 and self._stood(prediction.second)):
-            self._filter.observe(
-                prediction.second, prediction.energy_wh, measured_wh, speed_mps=speed_mps
-            )
+        self._filter.observe(
+            prediction.second, prediction.energy_wh, measured_wh, speed_mps=speed_mps
+        )
         return replace(prediction, in_trip=(energy_wh, energy_wh - half_wh, energy_wh + half_wh))
 
-    def _stood(self, second: int) -> bool:
-        """Return whether the wheels stood all through the window that ends at `second`."""
-        return bool((self._speeds(second) == 0).all())
+    def _measured_wh(self, prediction: Prediction) -> float:
+        """Return the measured energy of a prediction's window; NaN where it is not known."""
+        window_s = self.model.card.window * self.model.card.interval_s
+        measured_wh = self._meter.between(prediction.time_s - window_s, prediction.time_s)
+        stood = bool((self._speeds(prediction.second) == 0).all())
+        # Energy that flows in while the wheels stand is a charger's.
+        return math.nan if measured_wh < 0 and stood else measured_wh
 
     def _speeds(self, second: int) -> FloatArray:
         """Return the speeds in the window that ends at `second`."""
@@ -203,6 +220,11 @@ class EnergyPredictor:
     def finish(self) -> list[Prediction]:
         """End the trip: return the remaining predictions and reset the state."""
         done = self._advance(self._clock.finish()) + self._predictions(self._seconds_seen)
+        if self._memory is not None:
+            begin_s = self._clock.origin_s
+            end_s = begin_s + self._seconds_seen
+            windows = self._seconds_seen / self.model.card.window
+            self._memory.end_trip(begin_s, end_s, coldness(self._ambient_c()), windows)
         self._begin()
         return done
 
@@ -244,6 +266,8 @@ class EnergyPredictor:
             climb_known = known_windows(channels[CLIMB_KNOWN], ends, length=card.window)
         energy_wh = self.model.energy(windows)
         cold = coldness(self._ambient_c())
+        if self._memory is not None:
+            energy_wh = energy_wh + self._memory.offset(self._clock.origin_s, cold)
         low_wh, high_wh = self._bars.windows(energy_wh, windows, climb_known, cold)
         columns = [values.tolist() for values in (energy_wh, low_wh, high_wh)]
         columns.append([None] * len(made) if climb_known is None else climb_known.tolist())
@@ -290,6 +314,7 @@ class EnergyPredictor:
             "predicted": self._predicted,
             "meter": self._meter.to_json(),
             "filter": {} if self._filter is None else self._filter.to_json(),
+            "memory": {} if self._memory is None else asdict(self._memory),
         }
         return json.dumps(state, allow_nan=False)
 
@@ -324,6 +349,9 @@ class EnergyPredictor:
             filter = self._new_filter()
             if filter is not None:
                 filter.restore(state["filter"])
+            memory = None
+            if self._memory is not None:
+                memory = TripMemory.from_json(state["memory"])
         except (KeyError, TypeError, AttributeError, ValueError) as problem:
             if isinstance(problem, DataError):
                 raise
@@ -334,6 +362,7 @@ class EnergyPredictor:
         self._recent = recent
         self._meter = meter
         self._filter = filter
+        self._memory = memory
         self._seconds_seen, self._predicted = counters
 
 

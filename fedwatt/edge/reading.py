@@ -24,7 +24,7 @@ from fedwatt.telemetry.channels import CHANNELS, POSITION, STORED
 from fedwatt.telemetry.cleaning.resample import resample
 from fedwatt.telemetry.cleaning.segments import in_order
 from fedwatt.telemetry.recognise.header_words import fit
-from fedwatt.telemetry.trip import FloatArray, RawTrip, Trip
+from fedwatt.telemetry.trip import FloatArray, RawTrip, Trip, Vehicle
 from fedwatt.windows.features import CLIMB, MAY_BE_UNKNOWN
 
 TIME = "time_s"
@@ -35,8 +35,8 @@ Points = tuple[FloatArray, FloatArray, FloatArray]
 """Latitudes, longitudes and elevations, NaN where a point has none."""
 
 
-def read_trip(path: Path) -> tuple[Trip, str]:
-    """Return the trip and the name of its vehicle ("" for a file).
+def read_trip(path: Path) -> tuple[Trip, Vehicle | None]:
+    """Return the trip and its vehicle (None for a file).
 
     FOLDER/NAME is the trip NAME of the vehicle in FOLDER. A CSV file has one row a second, or rows
     at any times that its column `time_s` tells.
@@ -46,7 +46,7 @@ def read_trip(path: Path) -> tuple[Trip, str]:
         trip = _from_csv(path)
         # A plan seldom says: unknown, as devices that a recording never reports.
         unknown_w = {name: np.full(trip.seconds, np.nan) for name in MAY_BE_UNKNOWN}
-        return replace(trip, channels={**unknown_w, **trip.channels}), ""
+        return replace(trip, channels={**unknown_w, **trip.channels}), None
     if (path.parent / "vehicle.json").is_file():
         from fedwatt.telemetry.store import read_vehicle
 
@@ -57,7 +57,7 @@ def read_trip(path: Path) -> tuple[Trip, str]:
                 f"Vehicle '{vehicle.name}': "
                 + unknown("trip", path.name, trips, f"It has {len(trips)}, such as {min(trips)}.")
             )
-        return trips[path.name], vehicle.name
+        return trips[path.name], vehicle
     if (path / "vehicle.json").is_file():
         raise DataError(f"{path} is a vehicle. Name one of its trips as well: {path}/TRIP.")
     raise DataError(

@@ -83,13 +83,13 @@ class PlannedRoute:
         forecast = self.forecast
         left = self.arrival
         if left is None:
-            ends = spread_text(*interval(forecast.energy_levels_wh[-1] / 1000, 0.9), "kWh")
-            return f"It takes {forecast.total_wh / 1000:.2f} kWh ({ends})"
+            ends = interval(forecast.energy_levels_wh[-1] / 1000, 0.9)
+            return f"It takes {with_spread(forecast.total_wh / 1000, *ends, 'kWh', 2)}"
         if left.left < 0:
             reach = f"after {_reach(left.reach_m)}" if np.isfinite(left.reach_m) else "on the way"
             return f"The battery is empty {reach} ({_chance(left.likely)} to arrive)"
-        ends = spread_text(*interval(100 * np.maximum(left.levels, 0), 0.9), "%")
-        return f"You arrive with {100 * left.left:.0f} % ({ends})"
+        ends = interval(100 * np.maximum(left.levels, 0), 0.9)
+        return f"You arrive with {with_spread(100 * left.left, *ends, '%')}"
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the numbers of the route: (name, value with its unit)."""
@@ -119,15 +119,11 @@ class PlannedRoute:
         arrival = self.arrival
         if arrival is None:
             return []
-        reach = [
-            (f"{100 * share:.0f} % interval", _reaches(*arrival.reach(share))) for share in LEVELS
-        ]
         return [
             ("SoC on arrival", f"{100 * max(arrival.left, 0):.0f} %"),
             *_interval_rows(100 * np.maximum(arrival.levels, 0), "%"),
             ("chance to arrive", _chance(arrival.likely)),
-            ("battery reaches", _reach(arrival.reach_m)),
-            *reach,
+            ("range [90 %]", _range(arrival)),
         ]
 
 
@@ -142,6 +138,17 @@ def spread_text(low: Number, high: Number, unit: str, digits: int = 0) -> str:
         if ends[0] != ends[1]:
             return f"{ends[0]} to {ends[1]} {unit}"
     return f"{float(low):,.{digits}f} {unit}"
+
+
+def with_spread(value: float, low: Number, high: Number, unit: str, digits: int = 0) -> str:
+    """Return a number with its interval, both with as many digits.
+
+    >>> with_spread(57.2, 55.1, 58.4, "%"), with_spread(60.04, 59.9, 60.2, "%")
+    ('57 % (55 to 58 %)', '60.0 % (59.9 to 60.2 %)')
+    """
+    spread = spread_text(low, high, unit, digits)
+    places = len(spread.partition(" ")[0].partition(".")[2])
+    return f"{value:,.{places}f} {unit} ({spread})"
 
 
 def _climbs(forecast: RouteForecast) -> str:
@@ -164,13 +171,18 @@ def _chance(likely: float) -> str:
     return "under 1 %" if likely <= 0.01 else f"{100 * likely:.0f} %"
 
 
+def _range(arrival: Arrival) -> str:
+    low, high = arrival.reach(0.9)
+    if np.isinf(low):
+        return "beyond the end"
+    return f"{_reach(arrival.reach_m)} [{_reaches(low, high)}]"
+
+
 def _reach(metres: float) -> str:
     return "the end" if np.isinf(metres) else f"{metres / 1000:.1f} km"
 
 
 def _reaches(low: float, high: float) -> str:
-    if np.isinf(low):
-        return "the end"
     return f"{_reach(low)} to {_reach(high)}"
 
 
@@ -211,13 +223,13 @@ def _route_remarks(planned: PlannedRoute, *, placed: bool) -> list[str]:
     sentences = []
     if placed and forecast.known < 0.9:
         sentences.append(
-            f"The fleet has driven {forecast.known:.0%} of {planned.name}; for the rest the usual "
-            "driving is assumed, and the intervals are wider."
+            f"The fleet has driven {100 * forecast.known:.0f} % of {planned.name}; for the rest "
+            "the usual driving is assumed, and the intervals are wider."
         )
     if forecast.hilly < 0.9:
         sentences.append(
-            f"The elevation of {1 - forecast.hilly:.0%} of {planned.name} is unknown: this part "
-            "counts as flat. Add elevations to the route's points, or a terrain model (--dem)."
+            f"No elevation is known for {100 * (1 - forecast.hilly):.0f} % of {planned.name}: it "
+            "counts as flat there. Add elevations to the route's points, or a terrain model: --dem."
         )
     if planned.arrival is not None and planned.arrival.left < 0:
         low, high = planned.arrival.reach(0.9)

@@ -1,6 +1,6 @@
 """Planned routes as one self-contained page: the answer, a map, profiles and numbers."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import cycle
 
 import numpy as np
@@ -41,8 +41,8 @@ def render_routes(plan: RoutePlan) -> str:
         route_figures(plan.routes, looks),
         {f"--route-{number}": look for number, look in enumerate(looks)},
         headline=headline(plan),
-        scores=[route_score(planned, f"--route-{n}") for n, planned in enumerate(plan.routes)],
-        trip="Routes",
+        scores=route_scores(plan.routes),
+        trip=f"Route {plan.routes[0].name}" if len(plan.routes) == 1 else "Routes",
         vehicle=plan.model.vehicle or "an unseen vehicle",
         table=table,
         remarks=plan.remarks(),
@@ -64,19 +64,34 @@ def headline(plan: RoutePlan) -> str:
     return keep_units(sentence)
 
 
-def route_score(planned: PlannedRoute, colour: str) -> dict[str, str]:
-    """Return a route's number in large type: its charge on arrival, or else its energy."""
-    arrival = planned.arrival
+def route_scores(routes: Sequence[PlannedRoute]) -> list[dict[str, str]]:
+    """Return numbers in large type: of each route its first one, of a single route all."""
+    if len(routes) > 1:
+        return [
+            next(_scores(planned, f"--route-{number}", (planned.name,)))
+            for number, planned in enumerate(routes)
+        ]
+    names = (
+        ("Energy", "Duration")
+        if routes[0].arrival is None
+        else ("SoC on arrival", "Energy", "Duration")
+    )
+    return [*_scores(routes[0], "--route-0", names)]
+
+
+def _scores(planned: PlannedRoute, colour: str, names: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield the state of charge on arrival where it is known, energy and duration, by `names`."""
     forecast = planned.forecast
-    if arrival is None:
-        value = f"{forecast.total_wh / 1000:.2f}"
-        unit = "kWh"
-        ends = spread_text(*interval(forecast.energy_levels_wh[-1] / 1000, 0.9), unit, 2)
-    else:
-        value = f"{100 * max(arrival.left, 0):.0f}"
-        unit = "% on arrival"
-        ends = spread_text(*interval(100 * np.maximum(arrival.levels, 0), 0.9), "%")
-    return score(planned.name, value, unit, f"{ends} in 90 % of cases", colour)
+    arrival = planned.arrival
+    values = [
+        (forecast.total_wh / 1000, forecast.energy_levels_wh[-1] / 1000, "kWh", 2),
+        (forecast.seconds[-1] / 60, forecast.duration_levels_s / 60, "min", 0),
+    ]
+    if arrival is not None:
+        values.insert(0, (100 * max(arrival.left, 0), 100 * np.maximum(arrival.levels, 0), "%", 0))
+    for name, (value, levels, unit, digits) in zip(names, values, strict=False):
+        ends = spread_text(*interval(levels, 0.9), unit, digits)
+        yield score(name, f"{value:.{digits}f}", unit, f"{ends} in 90 % of cases", colour)
 
 
 def map_line(planned: PlannedRoute) -> MapLine:
@@ -99,7 +114,7 @@ def route_figures(routes: Sequence[PlannedRoute], looks: Sequence[Look]) -> list
     ]
     if any(planned.forecast.hilly for planned in routes):
         caption = "Level where no climb is known."
-        drawn.insert(0, ("height", "Height above the start", caption, "m", _height))
+        drawn.insert(0, ("height", "Elevation above the start", caption, "m", _height))
     if all(planned.arrival is not None for planned in routes):
         caption = "The band holds 90 % of cases; below zero the battery is empty."
         drawn.append(("charge", "State of charge", caption, "%", _charge))
@@ -117,7 +132,9 @@ def _figure(
         for planned, look in zip(routes, looks, strict=True):
             _along(axes, planned, look, lines(planned))
 
-    return drive_figure("km", unit, MaxNLocator(8), draw, legend=len(routes) > 1)
+    return drive_figure(
+        "km", unit, MaxNLocator(8, steps=[1, 2, 5, 10]), draw, legend=len(routes) > 1
+    )
 
 
 def _along(axes: Axes, planned: PlannedRoute, look: Look, lines: FloatArray) -> None:
@@ -164,9 +181,9 @@ def _facts(plan: RoutePlan) -> dict[str, str]:
         "Learned from": f"{model.fleet_vehicles:,} vehicles and {trips}",
         "Mass": f"{model.mass_kg:,.0f} kg",
         "Outside temperature": ", ".join(
-            sorted({f"{planned.temperature_c:g} °C" for planned in plan.routes})
+            sorted({f"{planned.temperature_c:g} °C".replace("-", "−") for planned in plan.routes})
         ),
-        "Known to the fleet": _shares(planned.forecast.known for planned in plan.routes),
+        "Driven by the fleet": _shares(planned.forecast.known for planned in plan.routes),
         "Climb known": _shares(planned.forecast.hilly for planned in plan.routes),
     }
 

@@ -94,8 +94,9 @@ def route_map(moved: Sequence[MapLine]) -> Figure:
         drawn.set_array(per_km)
         drawn.set_capstyle("round")
         axes.add_collection(drawn)
-        _mark(axes, positions[0], "start")
-        _mark(axes, positions[-1], line.name if len(moved) > 1 else "arrival")
+        _mark(axes, positions[0], positions[cuts[1]], "start")
+        arrival = line.name if len(moved) > 1 else "arrival"
+        _mark(axes, positions[-1], positions[cuts[-2]], arrival)
     axes.margins(0.12)
     axes.autoscale_view()
     bar = figure.colorbar(
@@ -127,9 +128,13 @@ def _pieces(line: MapLine) -> tuple[np.ndarray, FloatArray]:
     return cuts, 1000 * energy / np.maximum(np.diff(line.metres[cuts]), 1.0)
 
 
-def _mark(axes: Axes, place: FloatArray, name: str) -> None:
+def _mark(axes: Axes, place: FloatArray, beside: FloatArray, name: str) -> None:
+    """Mark an end of a route, with its name away from `beside`, the next point."""
     axes.plot(*place, "o", color=INK, markersize=5, zorder=4)
-    axes.annotate(name, tuple(place), xytext=(6, 5), textcoords="offset points", color=INK)
+    left = beside[0] > place[0]
+    offset = (-6 if left else 6, -11 if beside[1] > place[1] else 5)
+    text = axes.annotate(name, tuple(place), xytext=offset, textcoords="offset points")
+    text.set(color=INK, ha="right" if left else "left")
 
 
 def map_drawn(lines: Iterable[MapLine]) -> list[Drawn]:
@@ -182,8 +187,8 @@ def trip_figures(prediction: TripPrediction, charge: FloatArray | None = None) -
         ("energy", "Energy since the trip began", _about_band(prediction), "Wh", _energy),
     ]
     if all(name in prediction.trip.channels for name in CLIMB):
-        caption = "Climb less descent, level where climb is unknown."
-        drawn.insert(1, ("height", "Height since the trip began", caption, "m", _height))
+        caption = "Level where no climb is known."
+        drawn.insert(1, ("height", "Elevation above the start", caption, "m", _height))
     if charge is not None:
         draw = partial(_charge, charge)
         drawn.append(("charge", "State of charge", "Charge of the pack.", "%", draw))
@@ -344,7 +349,7 @@ def scores(
     minutes = prediction.trip.seconds / 60
     made.append(score("Consumption", per_km, "Wh/km", f"{minutes:.0f} minutes", "--muted"))
     climb_known = prediction.climb_known
-    if climb_known is not None:
+    if climb_known is not None and not climb_known.all():
         unknown = len(climb_known) - int(climb_known.sum())
         remark = f"unknown in {unknown:,} of {len(climb_known):,} windows"
         made.append(score("Climb known", f"{100 * climb_known.mean():.0f}", "%", remark, "--muted"))

@@ -3,6 +3,7 @@
 With a charge, what is left of it on arrival, and the range that it has.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,14 +15,20 @@ from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.pretrained import opened
 from fedwatt.edge.reading import read_trip
-from fedwatt.edge.route_forecast import spread_text
+from fedwatt.edge.route_forecast import spread_text, with_spread
 from fedwatt.elevation.climb import climb_from, with_climb
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.charge import charge_along, refuse_impossible_charge, usable_wh
-from fedwatt.journeys.filter import coldness
+from fedwatt.journeys.memory import (
+    PastTrip,
+    earlier_trips,
+    past_trip,
+    remembered_offset,
+    trip_coldness,
+)
 from fedwatt.journeys.mixture import TripBalance
 from fedwatt.journeys.totals import energy_by_second, tile_ends
-from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip
+from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip, Vehicle
 from fedwatt.windows.features import CLIMB, CLIMB_KNOWN, FEATURES, feature_columns, trip_features
 from fedwatt.windows.splits import known_windows, window_ends, window_means, window_sums
 from fedwatt.windows.time_offset import delayed
@@ -50,6 +57,7 @@ class TripPrediction:
     climb_known   whether the climb of each window is known, [windows]; None for a model without
                   elevation
     cold          coldness of the trip (`journeys.filter.coldness`); 0 without a temperature
+    offset_wh     what the memory of earlier trips added to each window
     """
 
     trip: Trip
@@ -61,6 +69,7 @@ class TripPrediction:
     level: float
     climb_known: BoolArray | None = None
     cold: float = 0.0
+    offset_wh: float = 0.0
 
     @property
     def total_wh(self) -> float:
@@ -91,8 +100,13 @@ class TripPrediction:
         return float(self.trip.channels["speed_mps"].sum()) / 1000
 
 
-def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPrediction:
-    """Return the trip's windows, one ending each second, and what they add up to."""
+def predict_trip(
+    model: "EnergyModel", trip: Trip, vehicle: str, *, offset_wh: float = 0.0
+) -> TripPrediction:
+    """Return the trip's windows, one ending each second, and what they add up to.
+
+    `offset_wh` is added to each window (`remembered_wh`).
+    """
     card = model.card
     model.refuse_unless_telemetry()
     if trip.seconds < card.window:
@@ -110,6 +124,8 @@ def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPredicti
                     f"'{name}'. Add the channel, or use a model that was trained without it."
                 )
     windows_wh, predicted_wh = _energies(model, trip, vehicle or card.vehicle)
+    windows_wh = windows_wh + offset_wh
+    predicted_wh = predicted_wh + offset_wh / card.window
     climb_known = None
     if card.elevation:
         ends = window_ends(trip.seconds, length=card.window)
@@ -117,8 +133,7 @@ def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPredicti
     bars = PredictionIntervals.of(card)
     share = unknown_share(climb_known, trip.seconds, card.window)
     speed_mps = trip.channels["speed_mps"]
-    ambient_c = trip.channels.get("ambient_c")
-    cold = 0.0 if ambient_c is None else coldness(float(np.median(ambient_c)))
+    cold = trip_coldness(trip)
     low_wh, high_wh = bars.trip(np.cumsum(predicted_wh), share, speed_mps, cold)
     measured_wh = trip.channels.get("energy_wh")
     return TripPrediction(
@@ -131,6 +146,7 @@ def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPredicti
         bars.usual.level,
         climb_known,
         cold,
+        offset_wh,
     )
 
 
@@ -265,6 +281,30 @@ def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> CalibrationTrip:
     )
 
 
+def past_trips(model: "EnergyModel", trips: Iterable[Trip], scale_wh: float) -> list[PastTrip]:
+    """Return recorded trips of the model's vehicle as its memory keeps them."""
+    past = []
+    for trip in trips:
+        made = outcome(model, trip, model.card.vehicle)
+        residual_wh = made.measured_wh - made.windows_wh
+        past.append(past_trip(trip, residual_wh, window=model.card.window, scale_wh=scale_wh))
+    return past
+
+
+def remembered_wh(model: "EnergyModel", trip: Trip, vehicle: Vehicle | None) -> float:
+    """Return what the vehicle's earlier trips let expect beyond each predicted window, Wh.
+
+    It is 0 for a vehicle whose own trips did not gain, and at most half the label scale.
+    """
+    card = model.card
+    if vehicle is None or vehicle.name != card.vehicle or not card.memory_scale_wh:
+        return 0.0
+    long_enough = [other for other in vehicle.trips if other.seconds >= card.window]
+    earlier = earlier_trips(long_enough, trip.start_time_s)
+    past = past_trips(model, earlier, card.memory_scale_wh)
+    return remembered_offset(past, trip.start_time_s, trip_coldness(trip)) * card.memory_scale_wh
+
+
 Rows = list[tuple[str, str]]
 
 
@@ -302,13 +342,9 @@ class Forecast:
             return f"The trip {verb} {prediction.total_wh:,.0f} Wh{spread}"
         if not reach.reaches:
             return f"The battery is empty after {reach.range_km:,.1f} km"
-        return f"You arrive with {100 * reach.arrival:.0f} %" + (
-            "" if prediction.interval_wh is None else f" ({self._arrival_spread(reach)})"
-        )
-
-    def _arrival_spread(self, reach: RangeEstimate, digits: int = 0) -> str:
-        low, high = (100 * max(end, 0) for end in (reach.arrival_low, reach.arrival_high))
-        return spread_text(low, high, "%", digits)
+        if prediction.interval_wh is None:
+            return f"You arrive with {100 * reach.arrival:.0f} %"
+        return f"You arrive with {with_spread(100 * reach.arrival, *_arrival_ends(reach), '%')}"
 
     def rows(self) -> Rows:
         """Return the numbers of the trip: (name, value with its unit)."""
@@ -348,7 +384,8 @@ class Forecast:
             return []
         rows = [("SoC on arrival", f"{100 * max(reach.arrival, 0):.1f} %")]
         if prediction.interval_wh is not None:
-            rows.append((_interval_name(prediction), self._arrival_spread(reach, 1)))
+            ends = _arrival_ends(reach)
+            rows.append((_interval_name(prediction), spread_text(*ends, "%", 1)))
         rows.append(("range at departure", f"{reach.range_km:,.0f} km"))
         rows.append(("range on arrival", f"{reach.remaining_km:,.0f} km"))
         return rows
@@ -366,11 +403,19 @@ class Forecast:
         if self.reach is not None and not self.reach.reaches:
             missing = f"{self.reach.short_wh:,.0f} Wh are missing"
             made.append(f"The battery does not reach the end: {missing}.")
+        if self.prediction.offset_wh:
+            minute_wh = self.prediction.offset_wh * 60 / (card.window * card.interval_s)
+            made.append(f"Earlier trips of {self.vehicle} add {minute_wh:+.1f} Wh per minute.")
         if card.elevation and climb_from(self.trip, card.elevation["source"]) == "nothing":
             made.append("It has no positions, elevation or grade: its climb is unknown.")
         if self.vehicle and card.vehicle != self.vehicle:
             made.append(f"The model has the scaling of {card.vehicle}, not of {self.vehicle}.")
         return made
+
+
+def _arrival_ends(reach: RangeEstimate) -> tuple[float, float]:
+    """Return the ends of the interval of the state of charge on arrival, %."""
+    return 100 * max(reach.arrival_low, 0), 100 * max(reach.arrival_high, 0)
 
 
 def _interval_name(prediction: TripPrediction) -> str:
@@ -394,8 +439,10 @@ def forecast(
     energy_model = opened(str(model))
     if soc is not None and capacity_wh is None:
         capacity_wh = _stated_capacity_wh(energy_model)
-    read, vehicle = read_trip(trip)
-    prediction = predict_trip(energy_model, read, vehicle)
+    read, owner = read_trip(trip)
+    vehicle = "" if owner is None else owner.name
+    offset_wh = remembered_wh(energy_model, read, owner)
+    prediction = predict_trip(energy_model, read, vehicle, offset_wh=offset_wh)
     reach = None
     if soc is not None and capacity_wh is not None:
         reach = estimate_range(prediction, soc, capacity_wh)

@@ -19,18 +19,16 @@ is o · clip(ω, 0, 1) with
 
 so a vehicle whose trips do not resemble each other soon has none. Only trips that ended before this
 one began count: the latest `MOST_TRIPS` that are at most `OLDEST` τ old for o, and twice as many of
-any age for ω. Worst case for a window: an offset of `LIMIT` label scales in the wrong direction,
-after trips whose residuals were large and alike; residuals are clipped to `LIMIT` before they are
-used, and a day later little of them is left. Nothing leaves the vehicle. Needs numpy only.
-
-A caller that has a vehicle's folder takes `earlier_trips` of the trip that begins, predicts each of
-them, makes a `past_trip` of what was measured, and adds `offset_wh` to every window it predicts. A
-`PastTrip` is five numbers, so a vehicle can also store them (`dataclasses.asdict`).
+any age for ω. A vehicle uses it only if its training and validation trips gain (`memory_gains`).
+Worst case for a window: an offset of `LIMIT` label scales in the wrong direction, after trips whose
+residuals were large and alike; residuals are clipped to `LIMIT` before they are used, and a day
+later little of them is left. Nothing leaves the vehicle. Needs numpy only.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -64,6 +62,12 @@ class PastTrip:
     residual: float
     windows: float
 
+    @property
+    def usable(self) -> bool:
+        """Return whether the trip's numbers are finite."""
+        total = self.begin_s + self.end_s + self.cold + self.residual
+        return math.isfinite(total) and self.windows > 0
+
 
 def remembered_offset(past: Sequence[PastTrip], begin_s: float, cold: float) -> float:
     """Return the expected mean residual of a trip that begins now, in label scales.
@@ -74,7 +78,7 @@ def remembered_offset(past: Sequence[PastTrip], begin_s: float, cold: float) -> 
     >>> round(remembered_offset([morning], begin_s=7200.0, cold=1.0), 3)
     0.161
     """
-    usable = sorted((trip for trip in past if _usable(trip)), key=lambda trip: trip.end_s)
+    usable = sorted((trip for trip in past if trip.usable), key=lambda trip: trip.end_s)
     earlier = [trip for trip in usable if trip.end_s <= begin_s]
     offset = _posterior_mean(earlier, begin_s, cold)
     if not offset:
@@ -126,18 +130,71 @@ def past_trip(trip: Trip, residual_wh: FloatArray, *, window: int, scale_wh: flo
     return PastTrip(
         begin_s=trip.start_time_s,
         end_s=trip.start_time_s + trip.seconds,
-        cold=coldness(float(np.median(trip.channels.get("ambient_c", math.nan)))),
+        cold=trip_coldness(trip),
         residual=float(np.mean(residual_wh)) / scale_wh,
         windows=trip.seconds / window,
     )
 
 
-def offset_wh(
-    past: Sequence[PastTrip], begin_s: float, ambient_c: float, *, scale_wh: float
-) -> float:
-    """Return what to add to each predicted window of a trip that begins now, in Wh."""
-    return remembered_offset(past, begin_s, coldness(ambient_c)) * scale_wh
+def trip_coldness(trip: Trip) -> float:
+    """Return the coldness of a recorded trip; 0 where its temperature is unknown."""
+    return coldness(float(np.median(trip.channels.get("ambient_c", math.nan))))
 
 
-def _usable(trip: PastTrip) -> bool:
-    return math.isfinite(trip.begin_s + trip.cold + trip.residual) and trip.windows > 0
+def memory_gains(past: Sequence[PastTrip]) -> bool:
+    """Return whether the offsets of trips, each from those before it, lower their squared errors.
+
+    The squared errors of m windows with mean residual r change by m (o² - 2 r o).
+
+    >>> day = [PastTrip(3600.0 * hour, 3600.0 * hour + 1800, 1.0, 0.2, 30.0) for hour in range(9)]
+    >>> memory_gains(day)
+    True
+    """
+    change = 0.0
+    for trip in past:
+        if not trip.usable:
+            continue
+        offset = remembered_offset(past, trip.begin_s, trip.cold)
+        change += trip.windows * offset * (offset - 2 * trip.residual)
+    return change < 0
+
+
+@dataclass
+class TripMemory:
+    """The memory of a vehicle on the road: its past trips, and the residuals of the present one.
+
+    `offset_wh` is what is added to the present trip's windows; None before its first one.
+    """
+
+    scale_wh: float
+    past: list[PastTrip]
+    offset_wh: float | None = None
+    residual_wh: float = 0.0
+    residuals: int = 0
+
+    def offset(self, begin_s: float, cold: float) -> float:
+        """Return the offset of the trip that began at `begin_s`, Wh; the same all trip long."""
+        if self.offset_wh is None:
+            self.offset_wh = remembered_offset(self.past, begin_s, cold) * self.scale_wh
+        return self.offset_wh
+
+    def observe(self, residual_wh: float) -> None:
+        """Add measured less predicted energy of a window, offset included; ignore NaN."""
+        if math.isfinite(residual_wh):
+            self.residual_wh += residual_wh + (self.offset_wh or 0.0)
+            self.residuals += 1
+
+    def end_trip(self, begin_s: float, end_s: float, cold: float, windows: float) -> None:
+        """Add the trip to the past ones, if its energy was known, and begin another."""
+        if self.residuals:
+            residual = self.residual_wh / self.residuals / self.scale_wh
+            self.past.append(PastTrip(begin_s, end_s, cold, residual, windows))
+        self.past = [trip for trip in self.past if trip.usable][-2 * MOST_TRIPS :]
+        self.offset_wh = None
+        self.residual_wh = 0.0
+        self.residuals = 0
+
+    @staticmethod
+    def from_json(entry: Mapping[str, Any]) -> "TripMemory":
+        """Return the memory of which `dataclasses.asdict` made the entry."""
+        return TripMemory(**{**entry, "past": [PastTrip(**trip) for trip in entry["past"]]})

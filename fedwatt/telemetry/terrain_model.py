@@ -332,46 +332,30 @@ def road_grade(elevation_m: FloatArray, step_m: FloatArray) -> FloatArray:
     return np.asarray(np.clip(slope, limits.low, limits.high))
 
 
-LEAST_TRIPS = 3
-"""A vehicle with fewer cannot be split into training, validation and test."""
-
-
 class Enrichment:
     """Adds the elevation of a terrain model to the vehicles of an import, and counts their trips.
 
-    Trips without positions, or outside the model, stay as they are. With `only_enriched` they are
-    left out, and so is a vehicle that then has fewer than `LEAST_TRIPS`.
+    Trips without positions, or outside the model, stay as they are.
     """
 
-    def __init__(self, terrain: Terrain, *, only_enriched: bool = False) -> None:
+    def __init__(self, terrain: Terrain) -> None:
         self._terrain = terrain
-        self._only_enriched = only_enriched
         self._trips = Counter[str]()
-        self._left_out: list[str] = []
 
     def enriched(self, vehicles: Iterable[Vehicle]) -> Iterator[Vehicle]:
         """Yield the vehicles with elevation and grade where the model has them."""
         for recorded in vehicles:
             vehicle = with_elevation(recorded, self._terrain)
-            covered = tuple(trip for trip in vehicle.trips if "grade" in trip.channels)
+            covered = sum("grade" in trip.channels for trip in vehicle.trips)
             positioned = sum(set(POSITION) <= set(trip.channels) for trip in vehicle.trips)
-            self._trips.update(all=len(vehicle.trips), positioned=positioned, covered=len(covered))
-            if not self._only_enriched:
-                yield vehicle
-            elif len(covered) < LEAST_TRIPS:
-                self._left_out.append(vehicle.name)
-            else:
-                yield replace(vehicle, trips=covered)
+            self._trips.update(all=len(vehicle.trips), positioned=positioned, covered=covered)
+            yield vehicle
         self._refuse_if_useless()
 
     def sentences(self) -> list[str]:
-        """Return sentences on what was added so far."""
+        """Return a sentence on what was added so far."""
         counts = self._trips
-        few = f"has under {LEAST_TRIPS} trips with elevation."
-        return [
-            f"Terrain: {counts['covered']:,} of {counts['all']:,} trips have a grade.",
-            *(f"Left out: {name} {few}" for name in self._left_out),
-        ]
+        return [f"Terrain: {counts['covered']:,} of {counts['all']:,} trips have a grade."]
 
     def _refuse_if_useless(self) -> None:
         counts = self._trips

@@ -108,7 +108,7 @@ def surroundings(tmp_path: Path) -> tuple[str, ...]:
 def test_a_terrain_model_enriches_an_import(type_in, week, surroundings, tmp_path: Path) -> None:
     status, printed = type_in(
         *surroundings,
-        *("--min-trips", "3", "--dem", "N42W084.hgt", "--only-enriched", "--out", "fleet"),
+        *("--min-trips", "3", "--dem", "N42W084.hgt", "--out", "fleet"),
     )
     assert status == 0, printed
     assert "Terrain: 4 of 4 trips have a grade." in printed
@@ -126,7 +126,6 @@ def test_a_terrain_model_enriches_an_import(type_in, week, surroundings, tmp_pat
     [
         (("--dem", "nowhere.hgt"), "nowhere.hgt does not exist"),
         (("--dem", "N52E013.hgt"), "covers none of the 4 trips with positions"),
-        (("--only-enriched",), "needs --dem, which does the enriching"),
     ],
 )
 def test_enriching_that_cannot_be(

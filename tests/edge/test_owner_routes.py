@@ -14,7 +14,7 @@ from fedwatt.journeys.route import outside_c, recorded_route
 from fedwatt.runs.config import from_tables
 from fedwatt.synthetic.fleet import synthetic_vehicles
 from fedwatt.telemetry.store import write_fleet, write_vehicle
-from tests.telemetry.maps.test_elevation import write_tile
+from tests.telemetry.test_terrain_model import write_tile
 
 LEARNED = 50
 
@@ -34,11 +34,13 @@ def folder(tmp_path_factory, cars) -> Path:
 def forecasts(model, trips):
     """Forecasts of trips, and their measured energy."""
     made = [(model.forecast(recorded_route(t)[0], outside_c(t) or 15.0), t) for t in trips]
-    return [(one, float(trip.channels["energy_wh"].sum())) for one, trip in made]
+    return [(forecast, float(trip.channels["energy_wh"].sum())) for forecast, trip in made]
 
 
 def median_error(made) -> float:
-    return float(np.median([abs(one.total_wh / energy_wh - 1) for one, energy_wh in made]))
+    return float(
+        np.median([abs(forecast.total_wh / energy_wh - 1) for forecast, energy_wh in made])
+    )
 
 
 def test_one_car_learns_its_roads_from_its_own_trips(cars, folder):
@@ -48,12 +50,12 @@ def test_one_car_learns_its_roads_from_its_own_trips(cars, folder):
     owner = forecasts(owner_model, new)
     assert owner_model.trips == LEARNED
     assert owner_model.hills is not None and owner_model.hills.nodes
-    assert np.mean([one.known for one, _ in unseen]) == 0
-    assert np.mean([one.known for one, _ in owner]) > 0.5
+    assert np.mean([forecast.known for forecast, _ in unseen]) == 0
+    assert np.mean([forecast.known for forecast, _ in owner]) > 0.5
     assert median_error(owner) < 0.8 * median_error(unseen)
     covered = [
-        one.energy_levels_wh[-1][4] <= energy_wh <= one.energy_levels_wh[-1][94]
-        for one, energy_wh in owner
+        forecast.energy_levels_wh[-1][4] <= energy_wh <= forecast.energy_levels_wh[-1][94]
+        for forecast, energy_wh in owner
     ]
     assert np.mean(covered) >= 0.8
 
@@ -67,7 +69,7 @@ def test_two_cars_have_the_shipped_coefficients_and_their_own_roads(tmp_path, ca
     )
     made = forecasts(model, cars[0].trips[LEARNED:])
     unseen = forecasts(route_model("electric-car", Departure()), cars[0].trips[LEARNED:])
-    assert np.mean([one.known for one, _ in made]) > 0.5
+    assert np.mean([forecast.known for forecast, _ in made]) > 0.5
     assert model.fleet_vehicles == 16
     assert median_error(made) < median_error(unseen)
 
@@ -98,7 +100,7 @@ def test_a_terrain_model_gives_a_route_its_climb(tmp_path, kind):
     (tmp_path / "trip.gpx").write_text(f"<gpx><trk><trkseg>{rows}</trkseg></trk></gpx>")
     words = ["route", str(tmp_path / "trip.gpx"), "--model", "leaf-24", "--temperature", "5"]
     level = CliRunner().invoke(app, words)
-    assert "the climb of 100% of the route is not known" in " ".join(level.output.split())
+    assert "No elevation is known for 100 % of trip" in " ".join(level.output.split())
     done = CliRunner().invoke(app, [*words, "--dem", str(file)])
     assert done.exit_code == 0, done.output
     # 89 steps of 1/2000 of a degree, each 0.5 m up.

@@ -11,8 +11,9 @@ from fedwatt.journeys.memory import (
     OLDEST,
     TIME_CONSTANT_S,
     PastTrip,
+    TripMemory,
     earlier_trips,
-    offset_wh,
+    memory_gains,
     past_trip,
     remembered_offset,
 )
@@ -88,9 +89,30 @@ def recorded(begin_s: float, ambient_c: float = 0.0) -> Trip:
 def test_a_recorded_trip_is_remembered_in_units_of_the_vehicle():
     morning = past_trip(recorded(0.0), np.array([5.0, 15.0]), window=60, scale_wh=50.0)
     assert morning == past(residual=0.2)
-    # A residual of 0.2 label scales of 50 Wh is 10 Wh, of which two hours later most is left.
-    expected = 50.0 * remembered_offset([past()], 2 * HOUR, 1.0)
-    assert offset_wh([morning], 2 * HOUR, 0.0, scale_wh=50.0) == pytest.approx(expected)
+
+
+def test_a_vehicle_remembers_only_if_its_trips_gain():
+    # An hour later o is about 0.16, so the squared error falls where 2 r o > o², r > 0.08.
+    assert memory_gains([past(), past(begin_s=HOUR, residual=0.1)])
+    assert not memory_gains([past(), past(begin_s=HOUR, residual=0.07)])
+    assert not memory_gains([past(), past(begin_s=HOUR, residual=-0.1)])
+    assert not memory_gains([past(), past(begin_s=math.nan)])
+    assert not memory_gains([])
+
+
+def test_the_memory_of_a_stream_by_hand():
+    memory = TripMemory(scale_wh=50.0, past=[past()])
+    expected_wh = 50.0 * remembered_offset([past()], HOUR, 1.0)
+    assert memory.offset(HOUR, 1.0) == pytest.approx(expected_wh)
+    assert memory.offset(HOUR, 0.0) == memory.offset_wh  # the same all trip long
+    # Windows took 10 and 20 Wh beyond predictions that had the offset in them.
+    for residual_wh in (10.0, 20.0, math.nan):
+        memory.observe(residual_wh)
+    memory.end_trip(HOUR, 2 * HOUR, 1.0, 60.0)
+    assert memory.past[-1].residual == pytest.approx((15.0 + expected_wh) / 50.0)
+    assert (memory.offset_wh, memory.residuals) == (None, 0)
+    memory.end_trip(3 * HOUR, 4 * HOUR, 1.0, 60.0)  # without energy it teaches nothing
+    assert len(memory.past) == 2
 
 
 def test_trips_that_are_over_are_picked_in_order():

@@ -10,17 +10,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
-from fedwatt.errors import RunError
-from fedwatt.files import is_held, oldest_first, write_atomically, write_text
+from fedwatt.deploy.wire import Content, pack, unpack
+from fedwatt.errors import DataError, RunError
+from fedwatt.files import is_held, oldest_first, write_bytes, write_text
 
 RUN_LOCK: Final = "run"
 """What the process that carries a run out holds its folder for."""
@@ -126,23 +123,18 @@ class RunState:
 
     def keep_total(self, purpose: str, total: SumTotal) -> None:
         """Keep the total of a secure aggregation with this purpose."""
-        table = {f"sum.{name}": np.ascontiguousarray(v) for name, v in total.sums.items()}
-        names = json.dumps(total.survivors).encode()
-        table["survivors"] = np.frombuffer(names, dtype=np.uint8)
         path = self._total_file(purpose)
-        write_atomically(path, lambda file: save_file(table, file))
+        write_bytes(path, pack(Content({"survivors": list(total.survivors)}, total.sums)))
         for old in oldest_first(path.parent.glob("*.safetensors"))[:-KEPT_TOTALS]:
             old.unlink(missing_ok=True)
 
     def kept_total(self, purpose: str) -> SumTotal | None:
         """Return a total that was kept; None: there is none that can be read."""
         try:
-            table = load_file(self._total_file(purpose))
-            survivors = tuple(json.loads(table.pop("survivors").tobytes()))
-        except (OSError, SafetensorError, ValueError, KeyError):
+            content = unpack(self._total_file(purpose).read_bytes())
+            return SumTotal(content.arrays, tuple(content.values["survivors"]))
+        except (OSError, DataError, KeyError, TypeError):
             return None
-        return SumTotal({name.removeprefix("sum."): v for name, v in table.items()}, survivors)
 
     def _total_file(self, purpose: str) -> Path:
-        name = sha256(purpose.encode()).hexdigest()[:32]
-        return self.path.parent / "sums" / f"{name}.safetensors"
+        return self.path.parent / "sums" / f"{purpose}.safetensors"

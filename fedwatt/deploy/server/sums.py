@@ -20,7 +20,7 @@ from fedwatt.deploy.server.members import Member, Roster
 from fedwatt.deploy.server.requests import Reply
 from fedwatt.deploy.server.run_state import RunState, SumTotal
 from fedwatt.deploy.vehicle.messages import BROADCAST, SECURE, ReplyForm, vector_form
-from fedwatt.deploy.vehicle.secure import Purpose
+from fedwatt.deploy.vehicle.secure import purpose_of
 from fedwatt.deploy.wire import Content, Value
 from fedwatt.errors import DataError, FedwattError, RunError
 from fedwatt.federation.evaluate import EVALUATION, FINAL, error_sums
@@ -93,7 +93,7 @@ class SecureSums:
         smallest = max(settings.smallest_sum, self.smallest)
         if len(called) < smallest:
             raise NoSum(f"a sum needs {smallest} vehicles, and {len(called)} are called.")
-        purpose = Purpose.of(request(called[0])).text
+        purpose = purpose_of(request(called[0]))
         before = self.run.kept_total(purpose)
         if before is not None and set(before.survivors) <= set(called):
             return before

@@ -11,10 +11,11 @@ beginning, so that Flower says what is wrong.
     POST /v1/runtime/pull-messages    replies for a run, with their objects
 
 A held poll counts as a heartbeat, and its response says so. Flower looks through all messages of
-its state at every poll; here only polls of vehicles that a message may wait for reach it.
+its state at every poll; here only polls of vehicles that a message waits for reach it.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -66,14 +67,14 @@ class FastPath:
         self.app = app
         self.waiting: dict[int, asyncio.Future[bool]] = {}
         """Polls that wait for a message, by node."""
-        self.addressed: set[int] = set()
-        """Nodes that a message may wait for."""
+        self.addressed: Counter[int] = Counter()
+        """Messages that may wait for each node."""
         self.failed: set[str] = set()
         """Paths that have failed by an error which is not Flower's answer."""
         self.answers: dict[str, Answer] = {
             POLL: self._poll,
             "/v1/fleet/push-messages": _vehicle_reply,
-            "/v1/runtime/push-messages": self._run_requests,
+            "/v1/runtime/push-messages": _run_requests,
             "/v1/runtime/pull-messages": _run_replies,
         }
 
@@ -116,9 +117,13 @@ class FastPath:
         headers: list[tuple[bytes, bytes]],
     ) -> bytes:
         """Return the body of the response; a poll may be held."""
+        request.state.recipients = []
         if len(body) > LARGE:
-            return await asyncio.to_thread(answer, request, body)
-        content = answer(request, body)
+            content = await asyncio.to_thread(answer, request, body)
+        else:
+            content = answer(request, body)
+        for recipient in request.state.recipients:
+            self.announce(recipient)
         seconds = _patience(request) if request.url.path == POLL and not self.failed else 0.0
         if not seconds:
             return content
@@ -126,40 +131,26 @@ class FastPath:
         _count_heartbeat(request, node)
         if not content:
             with self.expecting(node) as released:
-                # One may have come in another thread meanwhile.
-                if node in self.addressed or await _released(released, receive, seconds):
+                if await _released(released, receive, seconds):
                     content = answer(request, body)  # verifies the key once more
             _count_heartbeat(request, node)
         headers.append((HEARD_HEADER.encode(), b"1"))
         return content
-
-    def _run_requests(self, request: Request, body: bytes) -> bytes:
-        """Store a run's requests with their objects, and release the polls of their vehicles."""
-        message = PushAppMessagesRequest.FromString(body)
-        state, task = _task(request)
-        response = runtime_handlers.push_messages(message, state, task)
-        _store_objects(state, task.run_id, response, body)
-        for stored, header in zip(response.message_ids, message.messages_list, strict=True):
-            if stored:
-                node = header.metadata.dst_node_id
-                self.addressed.add(node)
-                self.release(node)
-        return bytes(response.SerializeToString())
 
     def _poll(self, request: Request, body: bytes) -> bytes:
         """Return the next message to a vehicle with its objects; empty if there is none."""
         message = PullMessagesRequest.FromString(body)
         state = _vehicle_state(request, message)
         node = message.node.node_id
-        if node not in self.addressed and not self.failed:
+        messages_waiting = self.addressed.pop(node, 0)
+        if not messages_waiting and not self.failed:
             return b""
-        # A message that is stored from here on, in another thread, adds its node again.
-        self.addressed.discard(node)
         response = fleet_handlers.pull_messages(message, state, state.object_store)
         content = bytes(response.SerializeToString())
         if not response.messages_list:
             return content
-        self.addressed.add(node)  # there may be another one
+        if messages_waiting > 1:
+            self.addressed[node] = messages_waiting - 1
         run = response.messages_list[0].metadata.run_id
         if not messages.wants_parts(body) or check_abort(run, NOT_RUNNING, state):
             return content  # the vehicle asks for the objects and is told
@@ -187,11 +178,11 @@ class FastPath:
             if self.waiting.get(node) is released:
                 del self.waiting[node]
 
-    def release(self, node: int) -> None:
-        """Let the poll of a node be answered; called in any thread."""
-        released = self.waiting.get(node)
-        if released is not None:
-            released.get_loop().call_soon_threadsafe(_end, released, True)
+    def announce(self, node: int) -> None:
+        """Count a message for a node, and let its poll be answered."""
+        self.addressed[node] += 1
+        if node in self.waiting:
+            _end(self.waiting[node], True)
 
 
 async def _released(released: "asyncio.Future[bool]", receive: Receive, seconds: float) -> bool:
@@ -220,6 +211,18 @@ def _vehicle_reply(request: Request, body: bytes) -> bytes:
     state = _vehicle_state(request, message)
     response = fleet_handlers.push_messages(message, state)
     _store_objects(state, message.messages_list[0].metadata.run_id, response, body)
+    return bytes(response.SerializeToString())
+
+
+def _run_requests(request: Request, body: bytes) -> bytes:
+    """Store a run's requests with their objects, and note who they are for."""
+    message = PushAppMessagesRequest.FromString(body)
+    state, task = _task(request)
+    response = runtime_handlers.push_messages(message, state, task)
+    _store_objects(state, task.run_id, response, body)
+    for stored, header in zip(response.message_ids, message.messages_list, strict=True):
+        if stored:
+            request.state.recipients.append(header.metadata.dst_node_id)
     return bytes(response.SerializeToString())
 
 

@@ -7,6 +7,7 @@ validity, the version range, and the vehicle's own acceptance file. All later re
 its digest.
 """
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -35,7 +36,6 @@ from fedwatt.deploy.vehicle.messages import (
     MAP_KINDS,
     PLACE_KINDS,
     SUM_STEPS,
-    SUMMED,
     NoResult,
     ReplyForm,
     away,
@@ -46,7 +46,7 @@ from fedwatt.deploy.vehicle.messages import (
     training_form,
     vector_form,
 )
-from fedwatt.deploy.vehicle.secure import Purpose, SecureAggregation
+from fedwatt.deploy.vehicle.secure import SecureAggregation
 from fedwatt.deploy.vehicle.worker import Computing, Worker
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import DataError, FedwattError, RunError
@@ -152,7 +152,7 @@ class RequestHandler:
             return self._enrol(request)
         plan, answers = self._plan(str(request.values["plan"]))
         if kind in SUM_STEPS:
-            return self._step(kind, request, plan, answers)
+            return self._step(kind, request, plan)
         if kind in MAP_KINDS:
             if not shares_elevation(plan.config):
                 raise DataError("the plan learns no maps")
@@ -197,7 +197,7 @@ class RequestHandler:
 
     def _plan(self, digest: str) -> tuple[Plan, Answers]:
         """Return an accepted plan that still holds; DataError for any other."""
-        if not digest.isalnum() or len(digest) != 64:
+        if not is_digest(digest):
             raise DataError("a request names no plan")
         if digest not in self._plans:
             folder = plan_folder(self.state, digest)
@@ -228,57 +228,58 @@ class RequestHandler:
     def _contribute(self, kind: str, request: Content, plan: Plan, answers: Answers) -> bytes:
         """Return a contribution under masks, once per round."""
         terms, vehicles = self.secrets.expected(request)
-        purpose = Purpose.of(request)
-        self._refuse_used(purpose, plan, answers)
+        slot = Slot.of(request)
+        if answers.repeated(slot, terms.purpose, plan.config):
+            raise DataError("a contribution is sent once; a failed sum is repeated as a new round")
         members = answers.check_set(vehicles) if kind in PLACE_KINDS else ""
         job = AcceptedRequest(plan.digest, kind, request, terms.called, terms.threshold)
         result = self.computer.compute(job)
-        answers.add(purpose.slot, purpose.request, vehicles=members)
+        answers.add(slot, terms.purpose, vehicles=members)
         bits = result.values["bits"]
         assert isinstance(bits, int)
         masked = self.secrets.masked(request, result.arrays["words"], bits)
         return sealed(vector_form(terms.length * terms.bits // 8), masked)
 
-    def _step(self, kind: str, request: Content, plan: Plan, answers: Answers) -> bytes:
+    def _step(self, kind: str, request: Content, plan: Plan) -> bytes:
         """Return the reply to one of the four short messages of a secure aggregation."""
         trust = self.credentials.trust(plan)
-        smallest = max(plan.config.secure.smallest_sum, self.acceptance.smallest_sum)
         if kind == "sum-keys":
             self._refuse_outside_hours()
-            reply = self.secrets.keys(
-                request, lambda terms, purpose: self._check_terms(terms, purpose, plan, answers)
-            )
+            reply = self.secrets.keys(request, lambda terms: self._check_terms(terms, plan))
         elif kind == "sum-shares":
             reply = self.secrets.shares(request, trust)
         elif kind == "sum-agree":
-            reply = self.secrets.agreed(request, smallest)
+            reply = self.secrets.agreed(request, self._smallest_sum(plan))
         else:
             reply = self.secrets.revealed(request, trust)
         return sealed(ReplyForm(kind), reply)
 
-    def _check_terms(
-        self, terms: SecureTerms, purpose: Purpose, plan: Plan, answers: Answers
-    ) -> None:
-        """Raise DataError for a sum that the plan does not have, or that was contributed to."""
-        secure = plan.config.secure
-        smallest = max(secure.smallest_sum, self.acceptance.smallest_sum)
-        if not secure.enabled or purpose.slot.kind not in SUMMED:
-            raise DataError(f"the plan has no sums for '{purpose.slot.kind[:40]}'")
+    def _smallest_sum(self, plan: Plan) -> int:
+        """Return the vehicles that a sum must be of, by the plan and by the acceptance file."""
+        return max(plan.config.secure.smallest_sum, self.acceptance.smallest_sum)
+
+    def _check_terms(self, terms: SecureTerms, plan: Plan) -> None:
+        """Raise DataError for a sum that the plan or the acceptance file does not allow."""
+        smallest = self._smallest_sum(plan)
+        if not plan.config.secure.enabled:
+            raise DataError("the plan has no secure aggregation")
+        if terms.run != plan.digest or not is_digest(terms.purpose):
+            raise DataError("a secure aggregation belongs to another plan, or to no request")
         if terms.threshold < smallest:
             raise DataError(
                 f"a sum may be of {terms.threshold} vehicles, and {smallest} are needed"
             )
         if terms.length * terms.bits // 8 > self.acceptance.largest_message:
             raise DataError("a contribution would be longer than this vehicle sends")
-        self._refuse_used(purpose, plan, answers)
-
-    def _refuse_used(self, purpose: Purpose, plan: Plan, answers: Answers) -> None:
-        if answers.repeated(purpose.slot, purpose.request, plan.config):
-            raise DataError("a contribution is sent once; a failed sum is repeated as a new round")
 
     def _refuse_outside_hours(self) -> None:
         if seconds := self.hours.away_seconds():
             raise away(seconds)
+
+
+def is_digest(text: str) -> bool:
+    """Tell whether a text is a SHA-256 in hexadecimal digits."""
+    return re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
 def reply_form(kind: str, config: RunConfig, request: Content) -> ReplyForm:

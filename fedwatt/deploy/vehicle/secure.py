@@ -2,18 +2,17 @@
 
 Its secrets are in memory only: a vehicle that restarts half-way drops out, and the others' sum
 survives. (Flower's own SuperNode starts a process per message; there they pass from one to the
-next as bytes, `export` and `restore`.) The purpose of a sum (plan, kind, method, round and a digest
-of the request) is bound into its keys, so vehicles that were sent different requests have
-different masks, which do not cancel.
+next as bytes, `export` and `restore`.) The purpose of a sum, a digest of the request for
+contributions, is bound into its keys, so vehicles that were sent different requests have different
+masks, which do not cancel.
 """
 
 import json
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from fedwatt.deploy.vehicle.answers import OF_VEHICLE, Slot, request_digest
+from fedwatt.deploy.vehicle.answers import OF_VEHICLE, request_digest
 from fedwatt.deploy.vehicle.messages import SECURE
 from fedwatt.deploy.wire import Content, pack, unpack
 from fedwatt.errors import DataError
@@ -36,39 +35,9 @@ Message = TypeVar("Message")
 Stage = protocol.Advertised | protocol.Shared | protocol.Sent
 
 
-@dataclass(frozen=True)
-class Purpose:
-    """The purpose of a sum: a plan, an answer, and the request that all its vehicles were sent."""
-
-    plan: str
-    slot: Slot
-    request: str
-    """Digest of all that the request says to every vehicle alike."""
-
-    @classmethod
-    def of(cls, request: Content) -> "Purpose":
-        """Return the purpose of a request."""
-        digest = request_digest(request, OF_VEHICLE)
-        return cls(str(request.values["plan"]), Slot.of(request), digest)
-
-    @property
-    def text(self) -> str:
-        """Return the purpose as it is bound into the keys of a sum."""
-        return json.dumps([self.plan, *astuple(self.slot), self.request], ensure_ascii=False)
-
-    @classmethod
-    def read(cls, text: str) -> "Purpose":
-        """Return the purpose that the terms of a sum state; DataError if they state none."""
-        try:
-            plan, *slot, request = json.loads(text)
-            purpose = cls(plan, Slot(*slot), request)
-            names = [purpose.plan, purpose.slot.kind, purpose.slot.method, purpose.request]
-            plain = type(purpose.slot.round) is int and all(type(name) is str for name in names)
-            if purpose.text == text and plain:
-                return purpose
-        except (ValueError, TypeError, RecursionError):
-            pass
-        raise DataError("a secure aggregation does not state its purpose")
+def purpose_of(request: Content) -> str:
+    """Return the purpose of a sum: a digest of all that its request says to every vehicle alike."""
+    return request_digest(request, OF_VEHICLE)
 
 
 class SecureAggregation:
@@ -81,13 +50,10 @@ class SecureAggregation:
         self._path = state / "secure-aggregation.json"
         """Plan and number of the last exchange, which a restart must not lose."""
 
-    def keys(self, request: Content, check: Callable[[SecureTerms, Purpose], None]) -> Content:
+    def keys(self, request: Content, check: Callable[[SecureTerms], None]) -> Content:
         """Return fresh public keys, if the terms pass `check`."""
         terms = from_plain(SecureTerms, request.values, SECURE)
-        purpose = Purpose.read(terms.purpose)
-        if purpose.plan != request.values["plan"] or terms.run != purpose.plan:
-            raise DataError("a secure aggregation belongs to another plan")
-        check(terms, purpose)
+        check(terms)
         self._stage = None
         stage, advert = protocol.advertise(
             terms, self.vehicle, after=self._last(terms.run), identity=self.identity
@@ -107,7 +73,7 @@ class SecureAggregation:
     def expected(self, request: Content) -> tuple[SecureTerms, tuple[str, ...]]:
         """Return terms and vehicles of the exchange that waits for this request's contribution."""
         stage = self._at(protocol.Shared)
-        if Purpose.of(request).text != stage.terms.purpose:
+        if purpose_of(request) != stage.terms.purpose:
             raise DataError("the request is not the one that its vehicles agreed on")
         return stage.terms, stage.roster.vehicles
 

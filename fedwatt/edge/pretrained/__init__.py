@@ -169,7 +169,7 @@ def pretrained_card(name: str) -> list[tuple[str, list[tuple[str, str]]]]:
     measured = json.loads(files("fedwatt.edge.pretrained").joinpath("measured.json").read_text())
     capacity = f"{vehicle.capacity_wh / 1000:g} kWh" if vehicle.capacity_wh else "give --capacity"
     errors = [
-        (where, f"median {median:g} %, mean {mean:g} %, 90 % of trips below {high:g} %")
+        (where, f"median {median:.1f} %, mean {mean:.1f} %, 90 % of trips below {high:.1f} %")
         for where, (median, mean, high) in measured["errors"].items()
     ]
     return [

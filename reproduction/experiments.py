@@ -195,15 +195,7 @@ def corrupted(vehicle: Vehicle, noise: float, settings: DataSettings, seed: int 
         noisy_wh = trip.channels["energy_wh"] + np.repeat(error_wh, NOISE_BLOCK_S)[: trip.seconds]
         return replace(trip, channels={**trip.channels, "energy_wh": noisy_wh})
 
-    facts = {
-        **vehicle.facts,
-        "label_noise": noise,
-        "corrupted_split": {
-            "split": list(settings.split),
-            "split_seed": settings.split_seed,
-            "window": settings.window,
-        },
-    }
+    facts = {**vehicle.facts, "label_noise": noise}
     return replace(vehicle, trips=tuple(corrupt(trip) for trip in vehicle.trips), facts=facts)
 
 

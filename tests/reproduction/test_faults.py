@@ -1,5 +1,7 @@
 """Noisy labels: wrong in training trips, as much as asked, and nowhere else."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,9 +9,8 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
-from fedwatt.windows.experiments import corrupt_some, corrupted
-
-from .toys import make_vehicle, same_trips
+from reproduction.experiments import corrupt_some, corrupted, repartition
+from tests.windows.toys import make_vehicle, same_trips
 
 SETTINGS = DataSettings(window=60)
 CAR = make_vehicle("car", (600, 700, 650, 800, 900, 610, 70))
@@ -28,11 +29,6 @@ def test_only_energy_in_training_trips_changes():
             same = np.array_equal(values, after.channels[channel])
             assert same != (channel == "energy_wh" and split_of[before.name] == "train")
     assert made.facts["label_noise"] == 0.5
-    assert made.facts["corrupted_split"] == {
-        "split": [0.7, 0.1, 0.2],
-        "split_seed": 0,
-        "window": 60,
-    }
 
 
 def test_label_noise_is_as_large_as_asked_over_a_minute():
@@ -78,3 +74,15 @@ def test_a_missing_channel_and_a_wrong_share_or_noise_are_refused():
     for noise in (0.0, -1.0, float("nan")):
         with pytest.raises(SettingError, match="must be a positive number"):
             corrupt_some([bare], 0.2, noise, SETTINGS)
+
+
+def test_noise_and_partition_keep_the_recording_of_a_trip():
+    trips = make_vehicle("car", (60, 61, 62, 63, 64, 65)).trips
+    recordings = ("1", "2", "3", "1", "5", "6")
+    cut = tuple(replace(t, recording=r) for t, r in zip(trips, recordings, strict=True))
+    vehicle = Vehicle("car", cut)
+    noisy = corrupted(vehicle, 0.5, SETTINGS)
+    assert tuple(trip.recording for trip in noisy.trips) == recordings
+    (dealt,) = repartition([vehicle], "mild", clients=1)
+    by_name = {trip.name: trip.recording for trip in dealt.trips}
+    assert (by_name["car/4"], by_name["car/6"]) == ("car/1", "car/6")
