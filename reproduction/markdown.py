@@ -7,11 +7,10 @@ The same records give the same bytes; --check tells whether they do.
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -37,9 +36,6 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- verdict -->"
 END = "<!-- /verdict -->"
 """Marks around the verdict in README.md."""
-FLEET_STUDIES: Final = ("scalability", "vehicle-types", "scaling")
-"""Studies on the fleet that can have any size, whichever dataset is the first."""
-
 Lookup = Callable[[str], Record | None]
 """The record of a training on a dataset."""
 
@@ -49,8 +45,7 @@ def write_markdown(lab: Lab, page: Path) -> Path:
     view = LabView(setting_of(lab), lab)
     setting = view.setting
     scale = view.setting.scale
-    facts = list(fleet_facts(lab))
-    rows = progress(STUDIES.values(), _only(view, ved=setting.ved[:1], eved=()), facts)
+    rows = progress(STUDIES.values(), view, lab.every)
     text = (
         _templates()
         .get_template("reproduction.md.jinja")
@@ -68,14 +63,12 @@ def write_markdown(lab: Lab, page: Path) -> Path:
             stride=dict(scale.strides).get(setting.ved[0], scale.stride),
             searched=f"`{'`, `'.join(scale.searched)}`",
             cells=f"{len(lab.every):,}",
-            studies=len(rows),
-            complete=sum(row.complete for row in rows),
+            studies=len(STUDIES),
             missing=", ".join(
-                f"{row.study.name} {row.missing} ({row.hours_missing:.2g})"
+                f"{row.study.name} on `{row.dataset}` {row.missing} ({row.hours_missing:.2g})"
                 for row in rows
                 if row.missing
             ),
-            second_missing=_second_missing(view, facts),
             practice=list(_practice(view)),
             advice=list(_advice(view)),
             flat=_flat(view),
@@ -85,33 +78,6 @@ def write_markdown(lab: Lab, page: Path) -> Path:
     )
     write_text(page, text)
     return page
-
-
-def fleet_facts(lab: Lab) -> Iterator[tuple[str, Any]]:
-    """Yield dataset and description of fleets with their usual vehicles."""
-    for record in lab.every:
-        cell = record.cell
-        if not cell.vehicles and not cell.stride and cell.partition == "natural":
-            yield cell.dataset, record.facts["fleet"]
-
-
-def _only(view: LabView, ved: tuple[str, ...], eved: tuple[str, ...]) -> LabView:
-    """Return the view of some datasets."""
-    return LabView(replace(view.setting, ved=ved, eved=eved), view.lab)
-
-
-def _second_missing(view: LabView, facts: Sequence[tuple[str, Any]]) -> str:
-    """Return the hours that the same studies need on the first dataset in the place of eVED."""
-    if not view.setting.eved:
-        return ""
-    second = view.setting.eved[:1]
-    rows = progress(STUDIES.values(), _only(view, second, ()), facts)
-    missing = [row for row in rows if row.missing and row.study.name not in FLEET_STUDIES]
-    hours = sum(row.hours_missing for row in missing)
-    return (
-        f"On `{second[0]}` {len(missing)} of {len(rows)} lack cells ({hours:.0f} h); the report "
-        "lists them."
-    )
 
 
 def readme_block(view: LabView) -> str:

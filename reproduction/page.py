@@ -20,8 +20,7 @@ from reproduction.tables import made_with_table
 def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path) -> Path:
     """Write the page of `studies`, and tables as CSV and figures as SVG in folders beside it."""
     view = LabView(setting, lab)
-    facts = [(r.cell.dataset, r.facts["fleet"]) for r in lab.every if not r.cell.vehicles]
-    overview = [progress_table(progress(studies, view, facts)), made_with_table(lab.every)]
+    overview = [progress_table(progress(studies, view, lab.every)), made_with_table(lab.every)]
     for table in overview:
         write_text(path.parent / "tables" / f"{table.name}.csv", table.csv())
     rendered = [_rendered(study, view, path.parent) for study in studies]

@@ -3,7 +3,7 @@
     FOLDER/<key>/cell.json         the cell, the fleet and the device in words, its measurements
     FOLDER/<key>/rounds.parquet    a row for each seed and round
     FOLDER/<key>/vehicles.parquet  a row for each reply, of methods that measure roughness
-    FOLDER/<key>/timing.parquet    seconds of each round: the only file that does not reproduce
+    FOLDER/<key>/timing.parquet    seconds of each round, which do not reproduce
 
 Committed records hold the same for many cells in four files, at single precision. With what cells
 were made (code, libraries, machine) stands once in cells.json, under "made with".
@@ -60,6 +60,8 @@ PARTS: Final = ("training", "preconditioner", "probe", "spectral", "aggregation"
 TIMING: Final = pa.schema([("round", pa.int32())] + [(n, pa.float64()) for n in PARTS])
 MADE_WITH: Final = "made with"
 """Fact of a record: the provenance of its numbers, or in committed records its number."""
+CORE_SECONDS: Final = "core_seconds"
+"""Fact of a record that was trained alone on a processor: the seconds of its process."""
 TABLES: Final = {"rounds": ROUNDS, "vehicles": VEHICLES, "timing": TIMING}
 
 
