@@ -18,7 +18,7 @@ from reproduction.cell import Cell, run_config
 from reproduction.lab import Lab, all_cells, identity
 from reproduction.record import CORE_SECONDS, Record
 from reproduction.scale import Scale
-from reproduction.study import LabView, Setting, Study, View
+from reproduction.study import Setting, Study, View
 
 Steps = Mapping[tuple[str, str], float]
 """Method and network → core-seconds of a vehicle's local step, data and evaluation included."""
@@ -181,7 +181,7 @@ def cell_hours(
 
 def plan_table(lab: Lab, setting: Setting, studies: Sequence[Study]) -> Table:
     """Return the cells and core-hours of each study, in all and missing, for a terminal."""
-    rows = progress_table(progress(studies, LabView(setting, lab), lab.every))
+    rows = progress_table(progress(studies, View(setting, lab), lab.every))
     table = Table(title=f"Plan at scale '{lab.scale.name}': {lab.scale.what_for}")
     for column in rows.columns:
         table.add_column(column.title, justify="left" if column is rows.columns[0] else "right")

@@ -140,8 +140,7 @@ def compared(record: Record, again: Record, seconds: float) -> Check:
     numbers, faults = (close if differences else exact)(record, again)
     before = record.final("test_rmse")
     now = again.final("test_rmse")
-    # Committed records have single precision.
-    apart = [abs(before[seed] - float(np.float32(now[seed]))) for seed in before if seed in now]
+    apart = [abs(before[seed] - now[seed]) for seed in before if seed in now]
     largest = max(apart, default=0.0)
     return Check(record.cell, tuple(differences), numbers, tuple(faults), largest, seconds)
 
@@ -154,8 +153,8 @@ def exact(record: Record, again: Record) -> tuple[int, list[str]]:
         before = getattr(record, table)
         now = getattr(again, table)
         for name in before:
-            recorded = _single(before[name])
-            repeated = _single(now[name])
+            recorded = before[name]
+            repeated = now[name]
             numbers += len(recorded)
             if recorded.shape != repeated.shape:
                 faults.append(f"{table}: {len(recorded)} rows, now {len(repeated)}")
@@ -206,11 +205,6 @@ def close(record: Record, again: Record) -> tuple[int, list[str]]:
         if len(seeds) > 1 and not abs(fmean(apart.values())) <= MEAN_WH:
             faults.append(f"mean {name}: {fmean(apart.values()):+.3f} Wh from the record")
     return numbers, faults
-
-
-def _single(values: NDArray[Any]) -> NDArray[Any]:
-    """Return numbers at the precision of committed records."""
-    return values.astype(np.float32) if values.dtype.kind == "f" else values
 
 
 def _same(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.bool_]:

@@ -23,14 +23,14 @@ from reproduction.page import write_page
 from reproduction.paper import Printed, names, printed
 from reproduction.progress import cell_hours, measured_steps, progress, step_seconds
 from reproduction.record import VEHICLES, Record, columns_of
-from reproduction.study import LabView, setting_for, setting_of
+from reproduction.study import View, setting_for, setting_of
 from reproduction.tables import comparison, line
 from tests.reproduction.records import SCALE, VED, lab_of, made, turns_of
 from tests.reproduction.small import TINY
 
 
 def test_studies_that_have_not_run_say_so(lab, tmp_path) -> None:
-    view = LabView(setting_for(TINY, Sources()), lab)
+    view = View(setting_for(TINY, Sources()), lab)
     assert {verdict.outcome for verdict in verdicts(view)} == {NOT_TESTABLE}
     assert {v.claim for v in verdicts(view)} == {f"C{number}" for number in range(1, 8)}
     page = write_page(lab, view.setting, select(["main", "scaling"]), tmp_path / "report.html")
@@ -64,7 +64,7 @@ def test_progress_counts_cells_and_hours_of_what_is_missing(tmp_path) -> None:
     # Steps of a record: 2 of 100 windows, by three participants and seeds, in 300 rounds: 5,400.
     cells = main_cells(VED) + grid["fedavg"] + grid["fednova"]
     lab = lab_of(tmp_path, cells, core_seconds=5.4)
-    view = LabView(setting_of(lab), lab)
+    view = View(setting_of(lab), lab)
     rows = {row.study.name: row for row in progress(STUDIES.values(), view, lab.every)}
     assert rows["main"].missing == rows["seeds"].missing == rows["main"].hours_missing == 0
     missing = [c for m, cells in grid.items() for c in cells if lab.get(c) is None]
@@ -154,6 +154,6 @@ def test_every_printed_row_is_looked_up(monkeypatch) -> None:
 def test_the_note_on_kinds_is_about_the_fleet_that_drove(tmp_path) -> None:
     lab = Lab(SCALE, tmp_path, device="cpu")
     show = STUDIES["vehicle-types"].show
-    driven = show(LabView(VED, lab)).blocks[0].table.note
-    synthetic = show(LabView(replace(VED, fleet="synthetic"), lab)).blocks[0].table.note
+    driven = show(View(VED, lab)).blocks[0].table.note
+    synthetic = show(View(replace(VED, fleet="synthetic"), lab)).blocks[0].table.note
     assert "the same trips" in driven and "synthetic trips of its own" in synthetic
