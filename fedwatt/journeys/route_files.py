@@ -44,7 +44,7 @@ def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
     """Return the file of a fleet's routes."""
     arrays = _named(fleet.driving)
     arrays |= {"correction": fleet.correction, "narrower": fleet.narrower}
-    arrays |= _named_elevation(fleet.hills) | _named_roads(fleet.roads)
+    arrays |= _named_elevation(fleet.elevations) | _named_roads(fleet.roads)
     for target in TARGETS:
         arrays |= _named(fleet.effects[target], f"{target}.")
         arrays |= {f"{target}.{name}": fleet.counts[target][name] for name in CIRCUMSTANCES}
@@ -75,7 +75,7 @@ def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
             vehicles=int(facts["vehicles"]),
             insiders=frozenset(str(name) for name in facts["insiders"]),
             wh_per_km=float(facts["wh_per_km"]),
-            hills=_hills(arrays, grid),
+            elevations=_elevation(arrays, grid),
             roads=_roads(arrays),
         )
 
@@ -88,7 +88,7 @@ def model_to_text(model: RouteModel) -> str:
     for target in TARGETS:
         arrays |= _named(model.coefficients[target], f"{target}.")
         arrays |= _named(model.bars[target], f"{target}.")
-    arrays |= _named_elevation(model.hills) | _named_roads(model.field.roads)
+    arrays |= _named_elevation(model.elevations) | _named_roads(model.field.roads)
     facts = {name: getattr(model, name) for name in NUMBERS}
     content = save_arrays(arrays, facts | {"cell_m": model.field.grid.cell_m})
     return b64encode(zlib.compress(content, 9)).decode("ascii")
@@ -106,7 +106,7 @@ def model_from_text(text: str, where: str) -> RouteModel:
             bars={target: _part(Bars, arrays, f"{target}.") for target in TARGETS},
             correction=arrays["correction"],
             narrower=arrays["narrower"],
-            hills=_hills(arrays, grid),
+            elevations=_elevation(arrays, grid),
         )
 
 
@@ -132,15 +132,19 @@ def _driving(arrays: Arrays) -> DrivingSums:
     return driving
 
 
-def _named_elevation(hills: ElevationMap | None) -> Arrays:
+def _named_elevation(elevations: ElevationMap | None) -> Arrays:
     """Return an elevation map as named arrays, elevations in float32; empty without a map."""
-    if hills is None:
+    if elevations is None:
         return {}
-    heights = hills.elevation_m.astype(np.float32)
-    return {"hills.keys": hills.keys, "hills.elevation_m": heights, "hills.region": hills.region}
+    heights = elevations.elevation_m.astype(np.float32)
+    return {
+        "hills.keys": elevations.keys,
+        "hills.elevation_m": heights,
+        "hills.region": elevations.region,
+    }
 
 
-def _hills(arrays: Arrays, grid: Grid) -> ElevationMap | None:
+def _elevation(arrays: Arrays, grid: Grid) -> ElevationMap | None:
     """Return the map that `_named_elevation` stored; elevation and driving share one grid."""
     if "hills.keys" not in arrays:
         return None

@@ -29,7 +29,7 @@ from fedwatt.journeys.route_exchange import ASKED, RouteContributor, RouteReques
 from fedwatt.journeys.route_files import load_arrays, save_arrays
 from fedwatt.metrics.sums import Contribution, Fields
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.journeys import route_board
+from fedwatt.runs.journeys import vehicle_route_passes
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows.client import prepared
 
@@ -109,7 +109,7 @@ class Places:
             return Content({"map": digest})
         extended = published
         if job.request.values["extend"]:
-            extended = self._ground(job.plan).own_map(published)
+            extended = self._ground(job.plan).vehicle_map(published)
         # Other vehicles contributed to the published map, and the server does not say which.
         write_atomically(folder / MAP, lambda part: write_map_file(part, extended, provenance=None))
         flush(folder)
@@ -136,7 +136,7 @@ class Places:
     def _route_board(self, plan: str, digest: str) -> VehicleRoutes:
         config = self.config_of(plan)
         vehicle = prepared(read_vehicle(self.folder), config.data)
-        return route_board(vehicle, config, self.elevation(plan))
+        return vehicle_route_passes(vehicle, config, self.elevation(plan))
 
     def _route_contributor(self, plan: str, digest: str, written: int) -> RouteContributor:
         elevation = self.config_of(plan).elevation
