@@ -62,6 +62,8 @@ SIGNED_SECONDS: Final = 5.0
 measured."""
 LONG_PAUSE: Final = 10.0
 """Seconds after which one that is refused tries again."""
+PER_SECOND: Final = 100
+"""Vehicles of all processes that connect in a second."""
 LARGEST: Final = 100_000_000
 """Bytes of a request."""
 FIRST_PAUSE: Final = 0.05
@@ -159,7 +161,7 @@ class LightVehicle:
                 if not self.node.node_id:
                     await self._connect()
                 await self._serve()
-            except ConnectionError as error:
+            except OSError as error:  # a busy server's timeouts among them
                 if "401" in str(error):
                     self.node = Node()
                 refused = LONG_PAUSE if self.fault == "clock" else 1.0
@@ -309,7 +311,8 @@ async def main(words: list[str]) -> None:
     )
     # Not all at once: a fleet does not start its engines in one second.
     lives = [
-        asyncio.create_task(vehicle.live(number / 100)) for number, vehicle in enumerate(fleet)
+        asyncio.create_task(vehicle.live(number / PER_SECOND))
+        for number, vehicle in enumerate(fleet, start=int(first))
     ]
     with Path(out).open("a") as file:
         while not any(life.done() for life in lives):

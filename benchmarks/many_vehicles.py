@@ -178,11 +178,12 @@ def _measured(
 ) -> Cost:
     say("Starting the vehicles ...")
     began = time.monotonic()
+    vehicles = []
     for first in range(0, load.vehicles, PER_PROCESS):
         last = min(first + PER_PROCESS, load.vehicles)
         words = [flower.address, first, last, load.poll, load.faulty, f"noticed-{first}.txt"]
-        start(f"vehicles-{first}", *map(str, words))
-    until(lambda: nodes(control).count("online") >= load.connected)
+        vehicles.append(start(f"vehicles-{first}", *map(str, words)))
+    until(lambda: nodes(control).count("online") >= load.connected, *vehicles)
     connected = time.monotonic() - began
     say(f"All are connected after {connected:.0f} s; measuring the idle server ...")
     link = pid_of("fedwatt.deploy.transport.superlink", flower.address.rpartition(":")[2])
@@ -195,12 +196,12 @@ def _measured(
     submitted = time.monotonic()
     run = start("submit", "deploy", "run", "--out", "run", "--address", flower.address)
     watched = Watched(folder / "run" / FILE)
-    until(watched.has_begun, run)
+    until(watched.has_begun, run, *vehicles)
     say(f"All are enrolled after {watched.began - submitted:.0f} s.")
-    until(lambda: watched.rounds() >= 1, run)
+    until(lambda: watched.rounds() >= 1, run, *vehicles)
     both = link, pid_of("flwr-serverapp", str(folder))
     after_first = [cpu_seconds(pid) for pid in both]
-    until(lambda: watched.rounds() >= load.rounds, run)
+    until(lambda: watched.rounds() >= load.rounds, run, *vehicles)
     spent = [cpu_seconds(pid) - before for pid, before in zip(both, after_first, strict=True)]
     of_server, of_run = (seconds / (load.rounds - 1) for seconds in spent)
     say(f"{load.rounds} rounds are done.")
@@ -317,13 +318,14 @@ def processes(folder: Path, load: Load) -> Iterator[Callable[..., "subprocess.Po
 
 def until(
     holds: Callable[[], bool],
-    process: "subprocess.Popen[bytes] | None" = None,
+    *processes: "subprocess.Popen[bytes]",
     seconds: float = 1800.0,
 ) -> None:
-    """Wait until something holds; RunError if `process` ends before, or it takes too long."""
+    """Wait until something holds; RunError if a process ends before, or it takes too long."""
     deadline = time.monotonic() + seconds
     while not holds():
-        if time.monotonic() > deadline or (process is not None and process.poll() is not None):
+        ended = any(process.poll() is not None for process in processes)
+        if ended or time.monotonic() > deadline:
             raise RunError("What is measured has ended, or does not go on.")
         time.sleep(0.05)
 
@@ -335,7 +337,7 @@ def nodes(control: Control) -> list[str]:
         states = [node.status for node in control.nodes()]
     except RunError:
         states = []
-    time.sleep(max(1.0, 5 * (time.monotonic() - began)))  # each look costs the server
+    time.sleep(min(max(1.0, 5 * (time.monotonic() - began)), 10.0))  # each costs the server
     return states
 
 
@@ -432,19 +434,12 @@ def summary_text(record: dict[str, Any]) -> str:
 
 
 def lost(row: dict[str, Any]) -> str:
-    """Return a sentence on missing replies; empty where all arrived."""
-    replies = row["cost"]["replies"]
-    called = row["load"]["called"]
-    if row["load"]["faulty"] and "lost" in row["cost"]:
-        return (
-            f" With {row['load']['faulty']} % of the vehicles at fault, {row['cost']['lost']} "
-            "answers of the others were lost."
-        )
-    if min(replies) == called or row["load"]["faulty"]:
+    """Return a sentence on missing replies where vehicles are at fault; empty elsewhere."""
+    if not row["load"]["faulty"]:
         return ""
     return (
-        f" In the row of {row['cost']['round_s']:.0f} s a round, "
-        f"{min(replies)} to {max(replies)} of the {called} asked replied."
+        f" With {row['load']['faulty']} % of the vehicles at fault, {row['cost']['lost']} "
+        "answers of the others were lost."
     )
 
 

@@ -52,7 +52,7 @@ def compare(
     ] = False,
     list_: Annotated[bool, typer.Option("--list", help="Show datasets and methods.")] = False,
 ) -> None:
-    """Compare every method on every dataset, without and with elevation, tuned alike.
+    """Compare every method on every dataset, tuned alike.
 
     Finished runs are kept in --out: the same command continues where it was stopped.
     """

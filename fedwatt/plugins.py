@@ -35,16 +35,16 @@ from importlib import import_module, metadata
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
 from fedwatt.errors import SettingError, unknown
 
-GROUPS: Final[Mapping[str, str]] = {
+GROUPS: Mapping[str, str] = {
     kind: f"fedwatt.{kind}s" for kind in ("method", "model", "target", "reader", "feature")
 }
 """What may be brought along, and the group of entry points that declares it."""
 
-_OWN_MODULES: Final = "_fedwatt_plugin_"
+_OWN_MODULES = "_fedwatt_plugin_"
 _carried: dict[str, bytes] = {}
 """Files that came with a task from another machine, by the path that they have there."""
 _loaded: dict[str, bytes] = {}
@@ -103,7 +103,8 @@ def resolve(
         origin = ""
     elif reference in points:
         target = points[reference].value
-        origin = _package(points[reference])
+        package = points[reference].dist
+        origin = target if package is None else f"{package.name} {package.version}"
     else:
         raise SettingError(unknown(kind, reference, points))
     home, _, attribute = target.rpartition(":")
@@ -313,10 +314,6 @@ def _on_path(folder: Path) -> Iterator[None]:
     finally:
         if text in sys.path:
             sys.path.remove(text)
-
-
-def _package(point: metadata.EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
 
 
 def _broken(home: str, error: Exception) -> str:

@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from math import floor, frexp
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,11 +83,11 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 Entropy = Callable[[int], bytes]
 
-GRID: Final = 2.0**-30
+GRID = 2.0**-30
 """Of normal numbers from `SystemNoise`."""
-FINEST: Final = 30
+FINEST = 30
 """Bits of a standard deviation in steps of its grid, above which a grid is made coarser."""
-LEAST_DEVIATION: Final = 4.0
+LEAST_DEVIATION = 4.0
 """Steps of a standard deviation, below which sums of discrete Gaussians are none."""
 
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isnan, nan
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from fedwatt.errors import check
 from fedwatt.metrics import METRICS, PARTS
 
-UNKNOWN: Final[dict[type, Any]] = {str: "", int: 0, float: nan, bool: False}
+UNKNOWN: dict[type, Any] = {str: "", int: 0, float: nan, bool: False}
 """What stands in a column of each type where there is no value."""
 
 
@@ -77,18 +77,18 @@ def blank(columns: Iterable[Column]) -> dict[str, Any]:
     return {column.name: column.unknown for column in columns}
 
 
-TRAINING: Final = "training_columns"
-EVALUATION: Final = "evaluation_columns"
-OUTCOME: Final = "clients"
-ERRORS: Final = "error_columns"
+TRAINING = "training_columns"
+EVALUATION = "evaluation_columns"
+OUTCOME = "clients"
+ERRORS = "error_columns"
 """Functions that fill columns, as tables.csv names them."""
 
-KINDS: Final = {"text": str, "whole number": int, "number": float, "flag": bool}
+KINDS = {"text": str, "whole number": int, "number": float, "flag": bool}
 with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _file:
-    _DECLARED: Final = list(csv.DictReader(_file))
+    _DECLARED = list(csv.DictReader(_file))
 
 
-TABLES: Final = {
+TABLES = {
     "rounds": "A row for each method, seed and round; round 0 is the initial model. Errors pool "
     "the test windows of all vehicles that train, unless their column says otherwise.",
     "clients": "A row for each vehicle that was called in a round.",
@@ -135,7 +135,7 @@ def declared(table: str) -> Table:
     return Table(TABLES[table], tuple(columns))
 
 
-RECORDED: Final = tuple(
+RECORDED = tuple(
     declared("clients")[name]
     for name in ("drift", "roughness", "pull", "kappa", "runtime", "staleness", "probed")
 )

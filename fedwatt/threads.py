@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import torch
 
-MOST_THREADS: Final = 8
+MOST_THREADS = 8
 """Python itself runs in one thread at a time; with more of them they would queue for it."""
 
 Piece = TypeVar("Piece")

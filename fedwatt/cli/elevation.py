@@ -31,15 +31,17 @@ def learn_(
     ] = DEFAULTS.minimum_vehicles,
     cell: Annotated[float, typer.Option(help="Set the metres between nodes.")] = DEFAULTS.cell_m,
     split_seed: Annotated[
-        int, typer.Option(help="Set data.split_seed of the runs to come.")
+        int, typer.Option(help="Set the seed of the split, data.split_seed of later runs.")
     ] = DATA.split_seed,
     split: Annotated[
         tuple[float, float, float],
-        typer.Option(help="Set data.split of the runs to come."),
+        typer.Option(help="Set training, validation and test shares, data.split of later runs."),
     ] = DATA.split,
-    window: Annotated[int, typer.Option(help="Set data.window of the runs to come.")] = DATA.window,
+    window: Annotated[
+        int, typer.Option(help="Set the length of windows, s, data.window of later runs.")
+    ] = DATA.window,
     held_out: Annotated[
-        int, typer.Option(help="Set data.held_out of the runs to come.")
+        int, typer.Option(help="Leave out so many vehicles, data.held_out of later runs.")
     ] = DATA.held_out,
 ) -> None:
     """Learn the elevation map that the vehicles of a fleet may share."""

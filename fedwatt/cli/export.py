@@ -31,7 +31,7 @@ def export(
         str | None,
         typer.Option(
             "--weights",
-            help="Choose kept (final), best, last, personalised. [default: as vehicles use]",
+            help="Choose final, best, last or personalised. [default: as vehicles use]",
         ),
     ] = None,
     elevation: Annotated[
@@ -85,7 +85,7 @@ def adapt(
     routes: Routes = False,
     trust: Trust = None,
 ) -> None:
-    """Export a model for a vehicle that was not in the run, from any number of trips."""
+    """Export a model for a vehicle that was not in the run."""
     from fedwatt.edge.adapt import adapt as adapted
 
     with console.status("Adapting ..."):

@@ -20,7 +20,7 @@ Name = Annotated[
 
 
 def list_parts(name: Name = None, as_json: Json = False) -> None:
-    """List methods, models, targets, features and readers, or describe one method."""
+    """List methods, models and other parts, or describe one method."""
     if name is not None:
         description = describe_method(name)
         print_json(description) if as_json else console.print(_method_table(name, description))

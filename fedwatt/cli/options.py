@@ -44,7 +44,9 @@ Data = Annotated[
 Rounds = Annotated[
     int | None,
     typer.Option(
-        "--rounds", metavar="N", help="Set the number of rounds. [default: 40, or the recipe's]"
+        "--rounds",
+        metavar="N",
+        help="Set the number of rounds. [default: 40; 30 for 'run' without --data]",
     ),
 ]
 Vehicles = Annotated[
@@ -68,7 +70,7 @@ Device = Annotated[
 ]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Set anything, as training.batch=32."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Set any setting, such as training.batch=32."),
 ]
 
 
@@ -84,10 +86,12 @@ Trust = Annotated[
         "--trust",
         metavar="CODE",
         callback=_trust,
-        help="Trust this code when files name it (./sam.py).",
+        help="Trust this code if a file names it, such as ./sam.py:sam.",
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue what is in the folder --out.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue the stopped work in the folder --out.")
+]
 Ray = Annotated[
     str | None,
     typer.Option("--ray", metavar="ADDRESS", help="Use a Ray cluster: auto, HOST:PORT or local."),

@@ -25,7 +25,7 @@ def predict(
     as_json: Json = False,
     trust: Trust = None,
 ) -> None:
-    """Predict a trip's energy and state of charge on arrival, with intervals."""
+    """Predict a recorded trip: energy and state of charge on arrival."""
     from fedwatt.edge.trips import forecast
     from fedwatt.journeys.charge import usable_wh
 

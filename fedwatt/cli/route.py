@@ -69,7 +69,7 @@ def route(
     as_json: Json = False,
     trust: Trust = None,
 ) -> None:
-    """Predict energy, duration and state of charge of routes, with intervals."""
+    """Predict a route: energy, duration and state of charge on arrival."""
     from fedwatt.edge.pretrained import route_model
     from fedwatt.edge.route_forecast import Departure, plan_routes
     from fedwatt.journeys.charge import usable_wh

@@ -38,12 +38,12 @@ Elevation = Annotated[
         help="Use measured or learned elevation. [default: on, where data allow]",
     ),
 ]
-Plain = Annotated[bool, typer.Option("--plain", help="Train the paper's set-up without a recipe.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Train the network alone, as the paper does.")]
 Baselines = Annotated[
     bool,
     typer.Option(
         "--baselines/--no-baselines",
-        help="Train local-only models, too. [default: on]",
+        help="Train local-only models for comparison. [default: on]",
         show_default=False,
     ),
 ]

@@ -33,7 +33,7 @@ def tune(
     out: options.Out = None,
     as_json: Json = False,
 ) -> None:
-    """Tune methods on equal terms by their validation error and write best.toml."""
+    """Tune methods on equal terms by their validation error."""
     from fedwatt.tuning.tune import tune as tune_methods
     from fedwatt.tuning.tune import tuning_table
 

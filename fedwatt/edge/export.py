@@ -242,14 +242,13 @@ class _Draft:
         return replace(prior, factor=factor) if math.isfinite(factor) and factor > 0 else prior
 
     def memory_scale_wh(self, card: ModelCard, scale_wh: float) -> float:
-        """Return the label scale, or 0 where validation trips do not gain by earlier trips."""
-        if not any(math.isfinite(trip.start_time_s) for trip in self.trips("validation")):
+        """Return the label scale, or 0 where the vehicle's trips do not gain by earlier ones."""
+        trips = [*self.trips("train"), *self.trips("validation")]
+        timed = [trip for trip in trips if math.isfinite(trip.start_time_s)]
+        if not timed:
             return 0.0
-        model = _opened(self.content(card))
-        training, validation = (
-            past_trips(model, self.trips(split), scale_wh) for split in ("train", "validation")
-        )
-        return scale_wh if memory_gains([*training, *validation], validation) else 0.0
+        past = past_trips(_opened(self.content(card)), timed, scale_wh)
+        return scale_wh if memory_gains(past) else 0.0
 
 
 def _without_elevation(vehicle: Vehicle, features: Sequence[str]) -> Vehicle:

@@ -123,7 +123,13 @@ def map_errors(
     nothing = MapErrors(np.zeros(1), zeros, zeros)
     if evaluated is None:
         return nothing
-    maps = _with_private_nodes(survey, shared, settings) if settings.private else shared
+    maps = list(shared)
+    if settings.private:
+        maps[0] = own_map(survey, shared[0], settings)
+        for place, elevation_map in enumerate(shared[1:], start=1):
+            cut = survey.cut(elevation_map.prior.segment_s)
+            residuals = segment_residual(cut, maps[0])
+            maps[place] = private_map(cut, residuals, elevation_map, elevation_map.prior.grade)
     covered = known_climb_m(evaluated, maps[0])[1]
     if not covered.any():
         return nothing
@@ -132,15 +138,3 @@ def map_errors(
     trips = np.array([np.bincount(evaluated.trip[covered], each) for each in errors]) / usual
     saved = trips[0] - trips[1:]
     return MapErrors(trips[0].sum(keepdims=True), saved.sum(axis=1), (saved**2).sum(axis=1))
-
-
-def _with_private_nodes(
-    survey: Survey, shared: Sequence[ElevationMap], settings: ElevationSettings
-) -> list[ElevationMap]:
-    """Return the shared maps, each with the vehicle's private nodes by the same prior."""
-    maps = [own_map(survey, shared[0], settings)]
-    for elevation_map in shared[1:]:
-        cut = survey.cut(elevation_map.prior.segment_s)
-        residuals = segment_residual(cut, maps[0])
-        maps.append(private_map(cut, residuals, elevation_map, elevation_map.prior.grade))
-    return maps

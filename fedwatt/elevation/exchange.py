@@ -27,13 +27,10 @@ from fedwatt.elevation.grid import Grid, Pairs, distance_m, pairs_of_a_node, spr
 from fedwatt.elevation.normal_equations import NOTHING, Contribution
 from fedwatt.elevation.request import MapRequest, unpacked
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.survey import Survey
 from fedwatt.errors import RunError, SettingError
 from fedwatt.metrics.sums import (
     MOST_WORDS,
     Total,
-    add_up,
-    in_process,
     refuse_long,
     words_of,
 )
@@ -62,16 +59,6 @@ class SharedMap:
     elevation_map: ElevationMap
     contributors: frozenset[str]
     nothing: str = ""
-
-
-def learn_in_process(
-    surveys: Sequence[Survey], grid: Grid, settings: ElevationSettings
-) -> ElevationMap:
-    """Return the shared map of vehicles in this process, learned from totals alone."""
-    vehicles = {f"{number}": survey for number, survey in enumerate(surveys)}
-    refuse_unmaskable(settings)
-    totals = in_process(add_up, vehicles)
-    return learn_from_totals(totals, frozenset(vehicles), grid, settings).elevation_map
 
 
 def refuse_unmaskable(settings: ElevationSettings) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from fedwatt.elevation.choose import MapErrors, learn_with_prior, map_errors
 from fedwatt.elevation.climb import with_elevation, with_measured_elevation
 from fedwatt.elevation.elevation_map import ElevationMap, empty_map
-from fedwatt.elevation.exchange import learn_in_process
+from fedwatt.elevation.exchange import learn_from_totals, refuse_unmaskable
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.normal_equations import (
     NOTHING,
@@ -37,6 +37,7 @@ from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.store import Provenance, read_map_file, read_provenance, write_map_file
 from fedwatt.elevation.survey import Survey, segment_residual, whole_survey
 from fedwatt.errors import DataError
+from fedwatt.metrics.sums import add_up, in_process
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import read_fleet
 from fedwatt.telemetry.trip import IntArray
@@ -138,7 +139,10 @@ def shared_map(
     if not surveys:
         return empty_map(grid)
     if secure:
-        return learn_in_process(surveys, grid, settings)
+        refuse_unmaskable(settings)
+        vehicles = {f"{number}": survey for number, survey in enumerate(surveys)}
+        totals = in_process(add_up, vehicles)
+        return learn_from_totals(totals, frozenset(vehicles), grid, settings).elevation_map
     published: dict[int, IntArray] = {}
 
     def exchange(elevation_map: ElevationMap) -> Contribution:
@@ -178,11 +182,6 @@ def publishable(
         if within is not None and len(frequent) == len(within):
             return frequent
         within = frequent
-
-
-def learns_map(settings: ElevationSettings, data: DataSettings) -> bool:
-    """Return whether a feature needs climb that is read from a map which the vehicles learn."""
-    return needs_climb(feature_names(data.features)) and settings.learns
 
 
 def with_climb_channels(

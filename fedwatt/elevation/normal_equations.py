@@ -124,7 +124,9 @@ def contribution(
 
 def add(contributions: Sequence[Contribution]) -> Contribution:
     """Return the sum over vehicles; the first may be a sum already."""
-    keys = _union([each.keys for each in contributions])
+    # Sorting is faster here than numpy's hashing.
+    all_keys = np.sort(np.concatenate([NOTHING.keys, *(each.keys for each in contributions)]))
+    keys = all_keys[np.diff(all_keys, prepend=-1) > 0]
     nodes = len(keys)
     right = np.zeros(nodes)
     passes = np.zeros(nodes)
@@ -147,12 +149,6 @@ def _upper_triangle(entries: Sequence[tuple[Any, ...]], nodes: int) -> sparse.cs
         return sparse.csr_matrix((nodes, nodes))
     value, row, column = map(np.concatenate, zip(*entries, strict=True))
     return sparse.csr_matrix((value, (row, column)), (nodes, nodes))
-
-
-def _union(ascending: Sequence[IntArray]) -> IntArray:
-    """Return all keys, ascending, each once; sorting is faster here than numpy's hashing."""
-    together = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *ascending]))
-    return together[np.diff(together, prepend=-1) > 0]
 
 
 NOTHING = Contribution(*(np.zeros(0, kind) for kind in ("i8", "i4", "i4", "f8", "f8", "f8", "i8")))
@@ -236,7 +232,7 @@ def factorised(matrix: sparse.csr_matrix) -> Callable[[FloatArray], FloatArray]:
     return solver
 
 
-def conjugate_gradients(grid: Grid, equations: System, tolerance: float = TOLERANCE) -> FloatArray:
+def conjugate_gradients(grid: Grid, equations: System) -> FloatArray:
     """Solve for z [nodes]; the preconditioner is the diagonal, and blocks solved exactly."""
     matrix = equations.matrix
     _, block = np.unique(grid.blocks(equations.keys, BLOCK_CELLS), return_inverse=True)
@@ -252,7 +248,7 @@ def conjugate_gradients(grid: Grid, equations: System, tolerance: float = TOLERA
 
     operator = linalg.LinearOperator(matrix.shape, precondition)
     solution, failure = linalg.cg(
-        matrix, equations.right, rtol=tolerance, maxiter=MOST_STEPS, M=operator
+        matrix, equations.right, rtol=TOLERANCE, maxiter=MOST_STEPS, M=operator
     )
     if failure:
         raise RunError(

@@ -23,7 +23,6 @@ elevations stay within the range of their map, and `climb.rise_m` accepts no gra
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -68,7 +67,11 @@ def private_map(
     if is_published.all():
         return shared
     keys = np.union1d(shared.keys, sums.keys)
-    equations = system(shared.grid, _placed(sums, keys), prior_grade)
+    place, _ = find(keys, sums.keys)
+    row, column = (place[at].astype(np.int32) for at in (sums.row, sums.column))
+    wide = (spread(values, place, len(keys)) for values in (sums.right, sums.passes, sums.vehicles))
+    renumbered = Contribution(keys, row, column, sums.value, *wide)
+    equations = system(shared.grid, renumbered, prior_grade)
     is_shared_at, is_shared = find(shared.keys, keys)
     base = np.where(is_shared, shared.elevation_m[is_shared_at] if shared.nodes else 0.0, 0.0)
     # Unknowns: one for each private node, one for each shared region.
@@ -108,8 +111,13 @@ def own_map(survey: Survey, shared: ElevationMap, settings: ElevationSettings) -
     cut = survey.cut(shared.prior.segment_s)
     usual = _turned(cut, shared, shared, 1 + settings.refreshes)
     further = _turned(cut, shared, usual, FURTHER_TURNS)
-    before, after = (_validation_error_wh(survey, each) for each in (usual, further))
-    better = further if after < CLEARLY_LESS * before else usual
+    better = usual
+    if survey.validation is not None:
+        before, after = (
+            np.abs(map_errors_wh(survey, each, at_face_value=True)).mean()
+            for each in (usual, further)
+        )
+        better = further if after < CLEARLY_LESS * before else usual
     _LAST[survey] = shared, settings.refreshes, better
     return better
 
@@ -121,21 +129,6 @@ def _turned(
         residuals = segment_residual(cut, elevation_map)
         elevation_map = private_map(cut, residuals, shared, shared.prior.grade)
     return elevation_map
-
-
-def _validation_error_wh(survey: Survey, elevation_map: ElevationMap) -> float:
-    """Return the mean absolute error on validation segments; 0 where there are none."""
-    if survey.validation is None:
-        return 0.0
-    return float(np.abs(map_errors_wh(survey, elevation_map, at_face_value=True)).mean())
-
-
-def _placed(sums: Contribution, keys: IntArray) -> Contribution:
-    """Return the sums, renumbered within a larger ascending set of nodes."""
-    at, _ = find(keys, sums.keys)
-    row, column = (at[place].astype(np.int32) for place in (sums.row, sums.column))
-    wide = (spread(values, at, len(keys)) for values in (sums.right, sums.passes, sums.vehicles))
-    return Contribution(keys, row, column, sums.value, *wide)
 
 
 def own_maps(
@@ -182,17 +175,17 @@ def best_map(candidates: Sequence[ElevationMap], training: Survey) -> ElevationM
     return best if with_map <= CLEAR_GAIN * without else empty
 
 
-REACH: Final = 4
+REACH = 4
 """Cells beside the map that are interpolated: 320 m with the default grid."""
-SLACK: Final = 1e-9
-TOLERANCE: Final = 1e-6
+SLACK = 1e-9
+TOLERANCE = 1e-6
 
 
-def with_undriven_nodes(elevation_map: ElevationMap, reach: int = REACH) -> ElevationMap:
+def with_undriven_nodes(elevation_map: ElevationMap) -> ElevationMap:
     """Return the map with interpolated nodes beside it, which no vehicle has passed."""
-    if not elevation_map.nodes or not reach:
+    if not elevation_map.nodes:
         return elevation_map
-    keys, region = _surroundings(elevation_map, reach)
+    keys, region = _surroundings(elevation_map)
     place, driven = find(elevation_map.keys, keys)
     elevation_m = np.where(driven, elevation_map.elevation_m[place], 0.0)
     undriven = np.flatnonzero(~driven)
@@ -207,12 +200,12 @@ def with_undriven_nodes(elevation_map: ElevationMap, reach: int = REACH) -> Elev
     )
 
 
-def _surroundings(elevation_map: ElevationMap, reach: int) -> tuple[IntArray, IntArray]:
-    """Return the keys of all nodes within `reach` steps of the map, and the region of each."""
+def _surroundings(elevation_map: ElevationMap) -> tuple[IntArray, IntArray]:
+    """Return the keys of all nodes within `REACH` steps of the map, and the region of each."""
     grid = elevation_map.grid
     keys = frontier = elevation_map.keys
     region = frontier_region = elevation_map.region
-    for _ in range(reach):
+    for _ in range(REACH):
         beside = np.concatenate(grid.neighbours(frontier))
         candidates, first = np.unique(beside, return_index=True)
         fresh = ~find(keys, candidates)[1]

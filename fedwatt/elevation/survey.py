@@ -118,7 +118,7 @@ def surveys(
     for length, parts in pieces.items():
         arrays = map(np.concatenate, zip(*parts, strict=True))
         physics, energy_wh, keys, weights, placed, trips, climb = arrays
-        wh_per_m = usual_wh_per_m(vehicle)
+        wh_per_m = mass_kg(vehicle) * GRAVITY / J_PER_WH
         survey = Survey(physics, energy_wh, keys, weights, placed, wh_per_m, trips)
         is_measured = measured and np.isfinite(climb).any()
         by_length[length] = replace(survey, measured_m=climb) if is_measured else survey
@@ -138,11 +138,6 @@ def whole_survey(
     evaluated = surveys(vehicle, grid, lengths[:1], data, "validation", measured=measured)
     first = training.pop(lengths[0])
     return replace(first, by_length=training, validation=evaluated[lengths[0]])
-
-
-def usual_wh_per_m(vehicle: Vehicle) -> float:
-    """Return the energy of a metre of climb, mass times gravity, Wh."""
-    return mass_kg(vehicle) * GRAVITY / J_PER_WH
 
 
 def mass_kg(vehicle: Vehicle) -> float:

@@ -15,7 +15,6 @@ numbers come out the same on every device: a GPU draws its own batches, and they
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Final
 
 import numpy as np
 import torch
@@ -28,9 +27,9 @@ from fedwatt.methods.rule import Batch
 from fedwatt.models import Model
 from fedwatt.randomness import generator, key_of
 
-GOLDEN: Final = 0x9E3779B97F4A7C15
-MIXES: Final = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
-LAST_SHIFT: Final = 31
+GOLDEN = 0x9E3779B97F4A7C15
+MIXES = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+LAST_SHIFT = 31
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from math import ceil
 from time import perf_counter
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -29,7 +28,7 @@ from fedwatt.engine.step import (
 from fedwatt.metrics import Stopwatch
 from fedwatt.threads import spread
 
-CACHE_BYTES: Final = 3 * 2**20
+CACHE_BYTES = 3 * 2**20
 """What a block works on, unless one vehicle needs more: about a core's share of the caches."""
 
 

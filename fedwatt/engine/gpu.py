@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from shutil import which
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,9 +48,9 @@ from fedwatt.engine.step import (
 )
 from fedwatt.methods.rule import LocalRule, Rows, composition, lifted, numbers
 
-KEPT: Final = 12  # recordings kept for a pool, the last used; all eleven methods of a run fit
+KEPT = 12  # recordings kept for a pool, the last used; all eleven methods of a run fit
 
-SLAB: Final = 64
+SLAB = 64
 """Rows that a deterministic job works on at a time, empty ones included. Five seeds of a few
 participants fit into one, and a GPU takes little longer for 64 models than for 16."""
 

@@ -7,6 +7,7 @@ the stack: a finished vehicle drops out and costs no more work.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -149,10 +150,5 @@ def through_rules(
     """
     for rule, plan in zip(rules, plans, strict=True):
         if explores(rule):
-            loss = replace(loss, gradient=_through(rule, loss, anchor, plan))
+            loss = replace(loss, gradient=partial(rule.explore, loss, anchor=anchor, plan=plan))
     return loss
-
-
-def _through(rule: LocalRule, loss: StepLoss, anchor: Tensor, plan: Rows) -> Gradient:
-    """Return the gradient as a rule makes it of `loss`."""
-    return lambda point: rule.explore(loss, point, anchor, plan)

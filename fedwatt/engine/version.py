@@ -9,18 +9,17 @@ import ast
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
 
-VERSION: Final = 1
+VERSION = 1
 """Of the numbers. `tests/engine/test_version.py` holds those of this one."""
-GPU_VERSION: Final = 2
+GPU_VERSION = 2
 """Of the numbers on a GPU: 2 since whole rounds of an MLP are one kernel."""
 
-PACKAGE: Final = Path(__file__).resolve().parents[1]
-TRAINING: Final = ("engine", "federation", "methods", "metrics", "models")
+PACKAGE = Path(__file__).resolve().parents[1]
+TRAINING = ("engine", "federation", "methods", "metrics", "models")
 """Packages between a fleet's windows and the errors of a trained model."""
-ALONE: Final = ("threads.py", "randomness.py")
-COMPILED: Final = (".c", ".cu", ".toml")
+ALONE = ("threads.py", "randomness.py")
+COMPILED = (".c", ".cu", ".toml")
 
 
 @cache

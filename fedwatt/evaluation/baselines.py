@@ -19,7 +19,7 @@ stopping point are chosen on validation windows; test windows are only predicted
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -39,14 +39,14 @@ from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows import Client
 from fedwatt.windows.splits import window_means
 
-STACK: Final = 128
+STACK = 128
 """Models trained together; bounds memory whatever the size of the fleet."""
 LOCAL = -2
 CENTRALISED = -3
 """Round numbers of the batches: separate streams, apart from every round's."""
-RATES: Final = (3.0, 1.0, 1 / 3)
+RATES = (3.0, 1.0, 1 / 3)
 """Candidate learning rates, relative to the run's."""
-CHECKS: Final = 10
+CHECKS = 10
 """Validation checks on the way to the last step."""
 
 
@@ -265,7 +265,7 @@ def _checked(
             yield here
 
 
-STRENGTHS: Final = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+STRENGTHS = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Candidates of λ; features are scaled."""
 
 
@@ -319,9 +319,9 @@ def feature_means(client: Client, split: str) -> FloatArray:
     return np.stack(list(columns), axis=1)
 
 
-MOST_VEHICLES: Final = 200
+MOST_VEHICLES = 200
 """Vehicles of a large fleet that baselines are computed for, always the same ones."""
-NO_SEED: Final = 0
+NO_SEED = 0
 """Seed of baselines that do not depend on a seed."""
 
 
@@ -344,11 +344,11 @@ class Baseline:
     """Whether it depends on the seed."""
 
 
-LOCAL_ONLY: Final = "local"
+LOCAL_ONLY = "local"
 """The baseline that a federated model is compared with."""
-WITHOUT_ELEVATION: Final = "level"
+WITHOUT_ELEVATION = "level"
 """The first method, trained without climb: the stage before elevation (`federated_rows`)."""
-REFERENCES: Final = {
+REFERENCES = {
     "mean": Baseline("local-only mean"),
     "ridge": Baseline("local-only ridge"),
     "network": Baseline("local-only network", seeded=True),

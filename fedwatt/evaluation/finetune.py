@@ -73,26 +73,21 @@ def personalise(
     weights: Tensor,
     settings: Personalisation,
     *,
-    vehicles: Sequence[int] | None = None,
     keep: Callable[[PersonalisedModel], None] | None = None,
     initial: OwnModels | None = None,
 ) -> Predictions:
-    """Return the predictions of global models [R, D] fine-tuned in all or some `vehicles`.
+    """Return the predictions of global models [R, D] fine-tuned in all vehicles.
 
-    Held-out vehicles make one, too; those that are left out predict by the global model. `keep` is
-    given each model as it is found, so that no more than a stack of them is in memory. With
-    `initial` they begin with those, and without fine-tuning (`settings.enabled`) stay there.
+    Held-out vehicles fine-tune as well. `keep` is given each model when it is made, so that no more
+    than a stack of them is in memory. With `initial` vehicles begin with those models, and without
+    fine-tuning (`settings.enabled`) stay there.
     """
     model = federation.model
     pool = federation.pool
     runs = len(weights)
-    count = len(federation.fleet.clients)
-    chosen = np.arange(count) if vehicles is None else np.asarray(vehicles, dtype=np.int64)
+    every = range(len(federation.fleet.clients))
     parts = [(split, np.empty((runs, len(split.starts)))) for split in (pool.validation, pool.test)]
-    if len(chosen) < count:
-        for windows, predictions in parts:
-            predictions[:] = predict(model, weights[:, : model.layout.size], pool, windows)
-    for result in personalised_models(federation, weights, settings, chosen.tolist(), initial):
+    for result in personalised_models(federation, weights, settings, every, initial):
         for windows, predictions in parts:
             where = slice(windows.offsets[result.vehicle], windows.offsets[result.vehicle + 1])
             predicted = predict(model, result.weights[None], pool, windows.of([result.vehicle]))

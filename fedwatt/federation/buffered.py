@@ -27,12 +27,12 @@ from math import exp
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.errors import SettingError
 from fedwatt.federation.participation import (
     Call,
+    IntArray,
     Members,
     Present,
     Terms,
@@ -139,7 +139,10 @@ class SimulatedBuffer(SimulatedVehicles):
             if all(flight.due > now for flight in flights):
                 busy = {flight.vehicle for flight in [*flights, *arrived]}
                 missing = self.concurrency - len(flights)
-                flights += self._starting(state.round, present, run, now, busy, missing, draws)
+                idle = present.idle(run, busy)
+                chosen = starting(self.local.seeds[run], state.round, draws, idle, missing)
+                self.local.fleet.fetch(chosen)
+                flights += [self._flight(run, k, state.round, now) for k in chosen]
                 draws += 1
             if not flights:
                 break
@@ -150,31 +153,14 @@ class SimulatedBuffer(SimulatedVehicles):
             replies += self._counts(state, run, first)
         return now, flights, arrived
 
-    def _starting(
-        self,
-        version: int,
-        present: Present,
-        run: int,
-        now: float,
-        busy: set[int],
-        missing: int,
-        draws: int,
-    ) -> list[Flight]:
-        """Return flights of up to `missing` vehicles, none of them `busy`, that start at `now`."""
-        seed = self.local.seeds[run]
-        idle = present.idle(run, busy)
-        chosen = starting(seed, version, draws, idle, missing)
-        self.local.fleet.fetch(chosen)
-        return [Flight(now + self._duration(run, k, version), k, version) for k in chosen]
-
-    def _duration(self, run: int, vehicle: int, version: int) -> float:
-        """Return H_k / speed · exp(jitter · z)."""
+    def _flight(self, run: int, vehicle: int, version: int, now: float) -> Flight:
+        """Return the flight of a vehicle that starts now, for H_k / speed · exp(jitter · z)."""
         name = self.members.name(vehicle)
         terms = self.local.terms
         normal = generator(terms.seeds[run], "duration", version, name).standard_normal()
-        return (
-            self._steps(vehicle) / terms.speed(run, name) * exp(self.asynchronous.jitter * normal)
-        )
+        lengthened = exp(self.asynchronous.jitter * normal)
+        duration = self._steps(vehicle) / terms.speed(run, name) * lengthened
+        return Flight(now + duration, vehicle, version)
 
     def _steps(self, vehicle: int) -> int:
         """Return H_k, which does not depend on the vehicle's speed."""
@@ -222,9 +208,7 @@ def refuse_unbuffered(method: Method, asynchronous: Asynchronous) -> None:
         method.defence.refuse_fewer(asynchronous.buffer, "a full buffer")
 
 
-def starting(
-    seed: int, version: int, draws: int, idle: NDArray[np.int64], missing: int
-) -> list[int]:
+def starting(seed: int, version: int, draws: int, idle: IntArray, missing: int) -> list[int]:
     """Draw up to `missing` of the `idle` vehicles to start on a model; `draws` came before.
 
     A model's first draw equals that of a synchronous round, so the two can be compared.
@@ -241,7 +225,8 @@ def weakened(
 
     All updates then have the weight 1 in the mean.
     """
-    factor = np.array([staleness_factor(age, asynchronous) for age in staleness], dtype=np.float64)
+    exponent = -asynchronous.staleness_exponent
+    factor = np.array([(1 + age) ** exponent for age in staleness], dtype=np.float64)
     if asynchronous.weighting == "windows":
         factor *= work.weights / (members.population_windows / len(members.population))
     scale = torch.from_numpy(factor).to(work.deltas.device, work.deltas.dtype)
@@ -251,15 +236,6 @@ def weakened(
         weights=np.ones(len(work.calls)),
         columns=work.columns | {"staleness": [float(age) for age in staleness]},
     )
-
-
-def staleness_factor(staleness: int, asynchronous: Asynchronous) -> float:
-    """Return (1 + σ)^-a.
-
-    >>> staleness_factor(3, Asynchronous(staleness_exponent=0.5))
-    0.5
-    """
-    return float((1 + staleness) ** -asynchronous.staleness_exponent)
 
 
 def packed(flights: Sequence[Sequence[Flight]], slots: int) -> Rows:

@@ -7,11 +7,9 @@ it contributes the sums of its test windows. All vehicles' vectors have the same
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.engine.pool import Pool, Windows
@@ -25,7 +23,7 @@ from fedwatt.windows import Client
 CHUNK = 4096  # windows predicted at a time; bounds memory whatever the size of the fleet
 
 
-def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDArray[np.float64]:
+def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> FloatArray:
     """Return scaled predictions [R, W] of R models, `weights` [R, D], on the windows of a split."""
     rows: list[list[Tensor]] = [[] for _ in weights]
     # Products round differently where a matrix begins elsewhere in a line of the cache, so each
@@ -43,8 +41,8 @@ def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDAr
 class Predictions:
     """Scaled predictions of R models on all vehicles' windows: validation [R, V], test [R, W]."""
 
-    validation: NDArray[np.float64]
-    test: NDArray[np.float64]
+    validation: FloatArray
+    test: FloatArray
 
 
 def predictions_of(model: Model, weights: Tensor, pool: Pool) -> Predictions:
@@ -65,7 +63,7 @@ def validation_error(model: Model, weights: Tensor, pool: Pool, vehicle: int) ->
 
 
 def vehicle_errors(
-    clients: Sequence[Client], split: str, windows: Windows, predictions: NDArray[np.float64]
+    clients: Sequence[Client], split: str, windows: Windows, predictions: FloatArray
 ) -> list[ErrorSums]:
     """Return the error sums of each vehicle from one model's scaled predictions [W]."""
     return [
@@ -79,7 +77,7 @@ def vehicle_errors(
 
 
 def stratum_errors(
-    clients: Sequence[Client], windows: Windows, predictions: NDArray[np.float64]
+    clients: Sequence[Client], windows: Windows, predictions: FloatArray
 ) -> list[dict[str, ErrorSums]]:
     """Return each vehicle's test error sums, "all" and by stratum ("speed: under 20 km/h")."""
     result = []
@@ -102,7 +100,7 @@ def error_rows(
     clients: Sequence[Client],
     windows: Windows,
     seeds: Sequence[int],
-    predictions: NDArray[np.float64],
+    predictions: FloatArray,
 ) -> list[Row]:
     """Return test errors by seed, vehicle and stratum, from scaled predictions [seeds, W]."""
     rows = []
@@ -118,11 +116,11 @@ def error_rows(
     return rows
 
 
-MOST_WINDOWS: Final = 4_000_000
+MOST_WINDOWS = 4_000_000
 """Limit of a vehicle's windows of one split."""
-LARGEST_ERROR_WH: Final = 10_000.0
+LARGEST_ERROR_WH = 10_000.0
 """Limit of a window's error; larger ones are clipped and counted."""
-_WEIGHTS: Final[Fields] = {
+_WEIGHTS: Fields = {
     "train_windows": (1, float(MOST_WINDOWS)),
     "rmse": (1, LARGEST_ERROR_WH),
     "weighted_rmse": (1, MOST_WINDOWS * LARGEST_ERROR_WH),
@@ -136,9 +134,9 @@ def _limit(name: str) -> float:
     return MOST_WINDOWS * LARGEST_ERROR_WH ** (2 if "squared" in name else 1)
 
 
-EVALUATION: Final[Fields] = {name: (2, _limit(name)) for name in SUMS} | _WEIGHTS
+EVALUATION: Fields = {name: (2, _limit(name)) for name in SUMS} | _WEIGHTS
 """Contribution to the evaluation of a model: validation, then test windows."""
-FINAL: Final[Fields] = {name: (1, _limit(name)) for name in SUMS}
+FINAL: Fields = {name: (1, _limit(name)) for name in SUMS}
 """Contribution to the errors of the final or personalised model: test windows."""
 
 

@@ -15,8 +15,6 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedwatt.engine.job import Job
@@ -35,6 +33,7 @@ from fedwatt.federation.state import State
 from fedwatt.federation.work import no_work
 from fedwatt.methods import Method
 from fedwatt.metrics import ErrorSums, Stopwatch
+from fedwatt.metrics.sums import FloatArray
 from fedwatt.models import Model, ModuleModel, get_loss, get_model
 from fedwatt.models.catalogue import made
 from fedwatt.windows import Fleet
@@ -193,7 +192,7 @@ class Federation(Loop):
         weights = weights[:, : self.model.layout.size]
         return self.prediction_rows(predict(self.model, weights, self.pool, self.pool.test))
 
-    def prediction_rows(self, predictions: NDArray[np.float64]) -> list[Row]:
+    def prediction_rows(self, predictions: FloatArray) -> list[Row]:
         """Return test errors by vehicle and stratum from scaled predictions [R, W] of runs."""
         return error_rows(self.fleet.clients, self.pool.test, self.seeds, predictions)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
+from statistics import fmean
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,11 +23,11 @@ from fedwatt.federation.records import (
     SHOWN,
     UNTRAINED,
     Errors,
+    Evaluation,
     History,
     RoundRecord,
     Row,
     clients,
-    errors_by_vehicle,
     evaluation_columns,
 )
 from fedwatt.federation.selection import concluded, evaluated, mean_model, stopped_early
@@ -35,7 +36,6 @@ from fedwatt.federation.state import State, Table
 from fedwatt.federation.work import Work, agreements, enough, picked
 from fedwatt.methods import Method, get
 from fedwatt.methods.rule import Rows
-from fedwatt.methods.server import Replies
 from fedwatt.metrics import PARTS, Stopwatch
 from fedwatt.models import Model
 from fedwatt.plugins import short
@@ -296,10 +296,8 @@ class Loop:
                     self.backend.evaluate_personalised(method, state, list(evaluated)),
                     strict=True,
                 )
-        windows = [members.windows(k) for k in members.evaluated]
-        held_out = [members.held_out(k) for k in members.evaluated]
         return {
-            run: evaluation_columns(evaluation, driven[run], windows, held_out)
+            run: evaluation_columns(evaluation, driven[run], *members.weights)
             for run, evaluation in evaluated.items()
         }
 
@@ -312,7 +310,6 @@ class Loop:
         """
         best = state.best_weights
         last = state.weights
-        members = present.members
         finished = [run for run in ended if run in state.live]
         apart = [run for run in finished if not torch.equal(best[run], last[run])]
         if not apart:
@@ -322,20 +319,25 @@ class Loop:
             evaluation = self.backend.evaluate_mean(mean, state.events, present)
         if not evaluation.comparable:
             return {}
-        windows = [members.windows(k) for k in members.evaluated]
-        held_out = [members.held_out(k) for k in members.evaluated]
         evaluated = zip(apart, evaluation.evaluations, strict=True)
         return {
-            run: evaluation.columns(windows, held_out)
+            run: evaluation.columns(*present.members.weights)
             for run, evaluation in evaluated
             if evaluation is not None
         }
 
 
 def _by_vehicle(evaluated: Mapping[int, Errors | None], members: Members) -> dict[str, float]:
-    if len(members.evaluated) > SHOWN:
+    """Return the test RMSE of each vehicle, mean over the evaluated runs.
+
+    Vehicles without test windows are left out, and all of them above `SHOWN`.
+    """
+    evaluations = [errors.test for errors in evaluated.values() if isinstance(errors, Evaluation)]
+    if not evaluations or len(members.evaluated) > SHOWN:
         return {}
-    return errors_by_vehicle(evaluated.values(), [members.name(k) for k in members.evaluated])
+    names = [members.name(k) for k in members.evaluated]
+    means = {name: fmean(run[k].rmse for run in evaluations) for k, name in enumerate(names)}
+    return {name: mean for name, mean in means.items() if mean == mean}
 
 
 def _seconds(watch: Stopwatch) -> dict[str, float]:
@@ -368,7 +370,8 @@ def aggregated(
     for run in at_work:
         counted = [i for i in work.of(run) if counts[i]]
         if counted or method.server.acts_alone:
-            replies = _replies(state.round, work, present, run, counted, participation, draws)
+            numbers = draws(run, state.round, work)
+            replies = work.replies(run, counted, present.members, participation, numbers)
             server_state = {name: table[run] for name, table in server.items()}
             server_state, weights[run] = method.update(server_state, weights[run], replies)
             for name, value in server_state.items():
@@ -394,29 +397,4 @@ def aggregated(
         diverged=diverged,
         available=present.available_next,
         events=work.events,
-    )
-
-
-def _replies(
-    round: int,
-    work: Work,
-    present: Present,
-    run: int,
-    counted: list[int],
-    participation: float,
-    draws: Callable[[int, int, Work], np.random.Generator | SystemNoise],
-) -> Replies:
-    """Return the updates of a run that count, as the argument of server rules."""
-    deltas, shares, uploads = work.replies(run, counted)
-    return Replies(
-        deltas,
-        shares,
-        len(present.members.population),
-        present.members.population_windows,
-        draws(run, round, work),
-        uploads,
-        participation,
-        work.filled(len(counted)),
-        work.noised,
-        torch.tensor([work.calls[i].steps for i in counted]),
     )

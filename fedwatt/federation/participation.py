@@ -128,7 +128,7 @@ class Members:
             raise SettingError("All vehicles are held out, so none can train. Lower held_out.")
 
     @cached_property
-    def population(self) -> NDArray[np.int64]:
+    def population(self) -> IntArray:
         """The vehicles that may train, K of them."""
         return np.flatnonzero(~self.fleet.held_out)
 
@@ -143,6 +143,12 @@ class Members:
     def evaluated(self) -> list[int]:
         """The vehicles that evaluate models."""
         return self.fleet.sample(self.evaluate_vehicles)
+
+    @property
+    def weights(self) -> tuple[list[int], list[bool]]:
+        """The training windows of the evaluated vehicles, and whether each never trains."""
+        windows = [self.windows(k) for k in self.evaluated]
+        return windows, [self.held_out(k) for k in self.evaluated]
 
     def name(self, vehicle: int) -> str:
         """Return the name that keys the vehicle's random draws."""
@@ -165,10 +171,10 @@ class Present:
     available: Tensor  # A_t
     available_next: Tensor  # A_{t+1}; of a deployed fleet A_t
 
-    def idle(self, run: int, excluded: Collection[int]) -> NDArray[np.int64]:
+    def idle(self, run: int, excluded: Collection[int]) -> IntArray:
         """Return the available vehicles, without those `excluded`."""
         present = self.members.population[self.available[run].numpy()]
-        remaining: NDArray[np.int64] = present[~np.isin(present, list(excluded))]
+        remaining: IntArray = present[~np.isin(present, list(excluded))]
         return remaining
 
 

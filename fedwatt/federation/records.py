@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import nan
-from statistics import fmean
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedwatt.errors import SettingError, unknown
-from fedwatt.federation.participation import Members
+from fedwatt.federation.participation import IntArray, Members
 from fedwatt.federation.work import Work
 from fedwatt.metrics import (
     METRICS,
@@ -30,11 +28,12 @@ from fedwatt.metrics import (
 )
 from fedwatt.metrics.errors import rmse_margin
 from fedwatt.metrics.rounds import TOO_LONG, TURNS, out_of_line
+from fedwatt.metrics.sums import FloatArray
 from fedwatt.tables import EVALUATION, TRAINING, Column, blank, declared, recorded
 
 Row = dict[str, Any]
 
-SHOWN: Final = 200
+SHOWN = 200
 """Most vehicles whose single errors a round records."""
 
 
@@ -96,25 +95,13 @@ class FleetErrors:
 
 Errors = Evaluation | FleetErrors
 
-PERSONAL: Final = {
+PERSONAL = {
     "personal_validation_rmse": "validation_rmse",
     "personal_rmse": "test_rmse",
     "personal_rmse_macro": "test_rmse_macro",
     "personal_held_out_rmse": "held_out_rmse",
 }
 """Columns about personalised models, each with the column of the global model."""
-
-
-def errors_by_vehicle(evaluated: Iterable[Errors | None], names: Sequence[str]) -> dict[str, float]:
-    """Return the test RMSE of each vehicle, mean over the evaluated runs; `names` in their order.
-
-    Vehicles without test windows are left out.
-    """
-    evaluations = [errors.test for errors in evaluated if isinstance(errors, Evaluation)]
-    if not evaluations:
-        return {}
-    means = {name: fmean(run[k].rmse for run in evaluations) for k, name in enumerate(names)}
-    return {name: mean for name, mean in means.items() if mean == mean}
 
 
 def evaluation_columns(
@@ -228,13 +215,13 @@ class Clients:
         return [dict(zip(names, row, strict=True)) for row in cells]
 
     @cached_property
-    def of_run(self) -> dict[int, NDArray[np.int64]]:
+    def of_run(self) -> dict[int, IntArray]:
         """By run, the places of its vehicles."""
         runs = np.array(self.runs, dtype=np.int64)
         return {run: np.flatnonzero(runs == run) for run in dict.fromkeys(self.runs)}
 
     @cached_property
-    def _numbers(self) -> dict[str, NDArray[np.float64]]:
+    def _numbers(self) -> dict[str, FloatArray]:
         """The columns that a round's means, sums and correlations need, as arrays."""
         names = ("steps", "drift", "roughness", "staleness", "replied", "rejected")
         return {name: np.array(self.columns[name], dtype=np.float64) for name in names}
@@ -324,11 +311,11 @@ def clients(
     return Clients(columns, [call.run for call in calls]).with_lengths()
 
 
-def _normalised(values: NDArray[np.float64]) -> list[float]:
+def _normalised(values: FloatArray) -> list[float]:
     """Return the numbers with `math.nan` for NaN, so that equal rows compare equal."""
     return [value if value == value else nan for value in values.tolist()]
 
 
-def _finite_mean(values: NDArray[np.float64]) -> float:
+def _finite_mean(values: FloatArray) -> float:
     finite = [value for value in values.tolist() if value == value]
     return sum(finite) / len(finite) if finite else nan

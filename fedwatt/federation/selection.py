@@ -15,7 +15,7 @@ broken if it validates far worse than w_best.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf, isfinite, nan
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -25,9 +25,9 @@ from fedwatt.federation.records import UNEVALUATED, Row
 if TYPE_CHECKING:
     from fedwatt.federation.state import State
 
-GLOBAL_MODELS: Final = ("final", "best", "last")
+GLOBAL_MODELS = ("final", "best", "last")
 """Names of a training's models, the default first."""
-BROKEN: Final = 1.5
+BROKEN = 1.5
 """A mean is broken above this multiple of the best model's validation RMSE. It must be far above 1:
 the best RMSE is the lowest of all rounds, and with few validation trips a good mean had 1.3 times
 as much."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from fedwatt.randomness import generator
 if TYPE_CHECKING:
     from fedwatt.federation.federation import Federation
 
-STACK: Final = 128
+STACK = 128
 """Personalised models in memory at a time, whatever the size of the fleet."""
 
 

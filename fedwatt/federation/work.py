@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.errors import SettingError
-from fedwatt.federation.participation import BoolArray, Call
+from fedwatt.federation.participation import BoolArray, Call, Members
 from fedwatt.methods.rule import LocalRule, Rows
+from fedwatt.methods.server import Replies
 from fedwatt.metrics.rounds import agreement
+from fedwatt.randomness import SystemNoise
 from fedwatt.tables import RECORDED
 
 
@@ -59,16 +61,37 @@ class Work:
     together: Mapping[int, Together] = field(default_factory=dict)
     """By run, the mean update, where single Δ_k and uploads are not known."""
 
-    def replies(self, run: int, rows: Sequence[int]) -> tuple[Tensor, Tensor, Rows]:
-        """Return (Δ_k, weights, uploads) of a run's updates in these rows."""
+    def replies(
+        self,
+        run: int,
+        rows: Sequence[int],
+        members: Members,
+        participation: float,
+        draws: np.random.Generator | SystemNoise,
+    ) -> Replies:
+        """Return a run's updates in these rows, as the argument of server rules."""
+        count = len(rows)
         mean = self.together.get(run)
         if mean is None:
+            deltas = _read(self.deltas, rows)
+            weights = _read(self._weights, rows)
             uploads = {name: _read(values, rows) for name, values in self.uploads.items()}
-            return _read(self.deltas, rows), _read(self._weights, rows), uploads
-        count = len(rows)
-        alike = {n: values.expand(count, *values.shape) for n, values in mean.uploads.items()}
-        weights = torch.full((count,), mean.weight, dtype=torch.float64, device=mean.delta.device)
-        return mean.delta.expand(count, -1), weights, alike
+        else:
+            deltas = mean.delta.expand(count, -1)
+            weights = torch.full((count,), mean.weight, dtype=torch.float64, device=deltas.device)
+            uploads = {n: values.expand(count, *values.shape) for n, values in mean.uploads.items()}
+        return Replies(
+            deltas,
+            weights,
+            len(members.population),
+            members.population_windows,
+            draws,
+            uploads,
+            participation,
+            count / self.places if self.places else 1.0,
+            self.noised,
+            torch.tensor([self.calls[row].steps for row in rows]),
+        )
 
     def to(self, device: torch.device) -> "Work":
         """Return the updates and client states on another device."""
@@ -95,10 +118,6 @@ class Work:
         for row, call in sorted(enumerate(self.calls), key=lambda pair: pair[1].vehicle):
             rows_of_run.setdefault(call.run, []).append(row)
         return rows_of_run
-
-    def filled(self, replies: int) -> float:
-        """Return the share of the buffer's places that are filled; 1 without a buffer."""
-        return replies / self.places if self.places else 1.0
 
 
 def no_work(weights: Tensor) -> Work:

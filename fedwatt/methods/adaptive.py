@@ -121,13 +121,11 @@ class Yogi(Adam):
 class SquaredLength(LocalRule):
     """FedExP's local rule: plain training and an upload of ‖Δ_k‖²."""
 
+    server_half = "Extrapolated"
+
     def uploads(self, model: Model) -> Rows:
         """Return a template of the upload ‖Δ_k‖²."""
         return {"squared_length": torch.zeros((), dtype=torch.float64)}
-
-    def server_half(self) -> type[object]:
-        """Return FedExP's server rule."""
-        return Extrapolated
 
     def finish(
         self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor

@@ -1,7 +1,7 @@
 """The methods by name, and the one that fedwatt recommends. A new method is one line here."""
 
 from dataclasses import dataclass, fields
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from fedwatt import plugins
 from fedwatt.errors import SettingError, unknown
@@ -47,7 +47,7 @@ from fedwatt.methods.server import Average, ServerRule
 from fedwatt.methods.sharpness_aware import GlobalShift, SharpnessAware
 from fedwatt.settings import with_settings
 
-RECOMMENDED: Final = "fedavg"
+RECOMMENDED = "fedavg"
 """The recommended method, by the committed records of the method comparison.
 
 `fedwatt compare --check` computes it again from results/comparison.jsonl by the rule of
@@ -69,7 +69,7 @@ class Recipe:
     defence: Defence | None = None
 
 
-METHODS: Final[dict[str, Recipe]] = {
+METHODS: dict[str, Recipe] = {
     "fedavg": Recipe("Local SGD and averaging by windows; the baseline of everything."),
     "fedprox": Recipe("FedAvg with a constant pull toward the broadcast model.", (Proximal(),)),
     "scaffold": Recipe(
@@ -153,7 +153,7 @@ METHODS: Final[dict[str, Recipe]] = {
     ),
 }
 
-LOCAL_RULES: Final[dict[str, LocalRule]] = {
+LOCAL_RULES: dict[str, LocalRule] = {
     "proximal": Proximal(),
     "roughness": RoughnessProximal(),
     "sharpness": SharpnessProximal(),
@@ -174,7 +174,7 @@ LOCAL_RULES: Final[dict[str, LocalRule]] = {
 """Local rules that may be added to any method, as in "scaffold+fractional"; the last four simulate
 faulty vehicles."""
 
-SERVERS: Final[dict[str, ServerRule]] = {
+SERVERS: dict[str, ServerRule] = {
     "average": Average(),
     "nova": Nova(),
     "sgd": ServerSgd(),
@@ -186,7 +186,7 @@ SERVERS: Final[dict[str, ServerRule]] = {
 }
 """Servers that may take the place of averaging, as in "fo-ri-fedavg@adam"."""
 
-DEFENCES: Final[dict[str, Defence]] = {
+DEFENCES: dict[str, Defence] = {
     "krum": Krum(),
     "multikrum": MultiKrum(),
     "median": Median(),

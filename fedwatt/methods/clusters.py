@@ -18,7 +18,7 @@ choice, or for secure aggregation J blocks of which all but one are 0.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from fedwatt.models import MLP, Model
 from fedwatt.settings import number
 from fedwatt.tables import Column
 
-CENTRE: Final = Column("centre", float, "the server's model that the vehicle chose, from 0 (IFCA)")
+CENTRE = Column("centre", float, "the server's model that the vehicle chose, from 0 (IFCA)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +44,11 @@ class ChooseCentre(LocalRule):
     """Training windows for the choice; a vehicle with fewer uses all of them."""
 
     records = (CENTRE,)
+    server_half = "Centres"
 
     def uploads(self, model: Model) -> Rows:
         """Return a template of the upload, the one-hot choice [J]."""
         return {"choice": torch.zeros(self.centres, dtype=torch.bool)}
-
-    def server_half(self) -> type[object]:
-        """Return IFCA's server rule."""
-        return Centres
 
     def conflict(self, other: LocalRule) -> str:
         """Refuse rules with client state, which would belong to an earlier round's centre."""

@@ -34,14 +34,11 @@ class Dynamic(LocalRule):
     weighting: str = choice("windows", "uniform")
 
     records = (PULL,)
+    server_half = "DynamicServer"
 
     def client_state(self, model: Model) -> Rows:
         """Return h_k = 0."""
         return {"h": torch.zeros(model.layout.size)}
-
-    def server_half(self) -> type[object]:
-        """Return FedDyn's server rule."""
-        return DynamicServer
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return the plan: α_k [P] and α_k h_k [P, D]."""

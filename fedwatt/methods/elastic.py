@@ -63,6 +63,7 @@ class Elastic(LocalRule):
 
     begin_timed_as = "probe"
     records = (RUNTIME,)
+    server_half = "ElasticServer"
     looks_back = False
     shapes_loss = True
     chooses_prediction = True
@@ -78,10 +79,6 @@ class Elastic(LocalRule):
     def uploads(self, model: Model) -> Rows:
         """Return a template of the upload, which tensors were trained."""
         return {"trained": torch.zeros(len(model.layout.shapes), dtype=torch.bool)}
-
-    def server_half(self) -> type[object]:
-        """Return FedEL's server rule."""
-        return ElasticServer
 
     def conflict(self, other: LocalRule) -> str:
         """Refuse MOON, which needs the whole model in every vehicle."""

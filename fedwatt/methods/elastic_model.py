@@ -191,10 +191,6 @@ class _Selection(NamedTuple):
     tensors: int
     """Bit k is tensor k, so that of two sets of equal worth and size the deeper is larger."""
 
-    def with_tensor(self, k: int, worth: Fraction) -> "_Selection":
-        """Return the set with one more tensor."""
-        return _Selection(self.importance + worth, self.size + 1, self.tensors | 1 << k)
-
 
 def select(
     importance: Sequence[float], apply: Sequence[float], through: Sequence[float], budget: float
@@ -219,8 +215,14 @@ def select(
         sets = [(cost, _Selection(Fraction(importance[shallowest]), 1, 1 << shallowest))]
         for k in range(shallowest + 1, len(importance)):
             worth = Fraction(importance[k])
-            affordable = [(cost, of) for cost, of in sets if cost + apply[k] <= budget]
-            sets += [(cost + apply[k], of.with_tensor(k, worth)) for cost, of in affordable]
+            affordable = [entry for entry in sets if entry[0] + apply[k] <= budget]
+            sets += [
+                (
+                    cost + apply[k],
+                    _Selection(chosen.importance + worth, chosen.size + 1, chosen.tensors | 1 << k),
+                )
+                for cost, chosen in affordable
+            ]
             sets = _undominated(sets)
         best = max(best, sets[-1][1])
     return [bool(best.tensors >> k & 1) for k in range(len(importance))]

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import permutations
-from typing import Final
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from fedwatt.models import MLP, Model
 from fedwatt.settings import Checked
 from fedwatt.tables import Column, declared
 
-SMALLEST: Final = MLP(1, 1, (1,))
+SMALLEST = MLP(1, 1, (1,))
 """A model for the names of uploads, which do not depend on the model."""
 
 
@@ -163,11 +162,11 @@ class Method:
         if needed_half is not None and not any(
             isinstance(rule, needed_half) for rule in self.local
         ):
-            yield _one_half(needed_half, type(self.server))
+            yield _one_half(needed_half.__name__, type(self.server).__name__)
+        server_classes = [kind.__name__ for kind in type(self.server).__mro__]
         for rule in self.local:
-            other = rule.server_half()
-            if other is not None and not isinstance(self.server, other):
-                yield _one_half(type(rule), other)
+            if rule.server_half and rule.server_half not in server_classes:
+                yield _one_half(type(rule).__name__, rule.server_half)
 
     def _accumulation_faults(self) -> Iterator[str]:
         """Yield why rules that divide by ‖a_k‖₁ lack linear steps or its closed form."""
@@ -190,10 +189,10 @@ class Method:
                 )
 
 
-def _one_half(local: type, server: type) -> str:
+def _one_half(local: str, server: str) -> str:
     return (
-        f"{local.__name__} in the vehicles and {server.__name__} on the server are halves of one "
-        "mechanism; use both or neither."
+        f"{local} in the vehicles and {server} on the server are halves of one mechanism; use both "
+        "or neither."
     )
 
 

@@ -76,35 +76,50 @@ def momentum_accumulation(steps: Tensor, rho: float) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientMomentum(LocalRule):
+class MixedMomentum(LocalRule):
+    """A local rule that mixes the server's momentum into every step."""
+
+    linear = False
+    acts_last = True
+
+    def conflict(self, other: LocalRule) -> str:
+        """Refuse a second momentum; `Fractional`, which would scale this one, refuses it."""
+        if isinstance(other, Momentum):
+            return f"{type(self).__name__} is a momentum already; leave out Momentum."
+        return ""
+
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
+        """Return the plan: m_t [P, D]."""
+        momentum = start.broadcast["fleet_momentum"].to(start.anchor.dtype)
+        return client_state, {"fleet_momentum": momentum}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentumServer(ServerRule):
+    """A server rule with a momentum m, which it sends with the model."""
+
+    def state(self, model: Model) -> Rows:
+        """Return m = 0."""
+        return {"m": torch.zeros(model.layout.size, dtype=torch.float64)}
+
+    def broadcast(self, state: Rows) -> Rows:
+        """Return m [D]."""
+        return {"fleet_momentum": state["m"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientMomentum(MixedMomentum):
     """FedCM's local rule."""
 
     alpha_cm: float = number(0.1, "(0, 1]", "(1: no momentum)", tuned=Range(0.05, 1.0))
     """α, the share of the vehicle's gradient; 1 is FedAvg."""
 
-    linear = False
-    acts_last = True
     looks_back = False
+    server_half = "FleetMomentum"
 
     def uploads(self, model: Model) -> Rows:
         """Return a template of the upload η_t H_k."""
         return {"rate_times_steps": torch.zeros((), dtype=torch.float64)}
-
-    def server_half(self) -> type[object]:
-        """Return FedCM's server rule."""
-        return FleetMomentum
-
-    def conflict(self, other: LocalRule) -> str:
-        """Refuse a second momentum, which would count every gradient twice."""
-        if isinstance(other, Momentum):
-            return "ClientMomentum is a momentum already; leave out 'momentum'."
-        return ""
-
-    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Return the plan: m_t."""
-        return client_state, {
-            "fleet_momentum": start.broadcast["fleet_momentum"].to(start.anchor.dtype)
-        }
 
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
@@ -120,21 +135,13 @@ class ClientMomentum(LocalRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FleetMomentum(ServerRule):
+class FleetMomentum(MomentumServer):
     """FedCM's server rule."""
 
     local_half = ClientMomentum
     sum_limits: ClassVar[Mapping[str, float]] = {"rate_times_steps": 2.0**20}
     adds_up = True  # both sums of m are weighted sums
     stale_reason = "updates of older models contain older momenta, which would count again"
-
-    def state(self, model: Model) -> Rows:
-        """Return m = 0."""
-        return {"m": torch.zeros(model.layout.size, dtype=torch.float64)}
-
-    def broadcast(self, state: Rows) -> Rows:
-        """Return m [D]."""
-        return {"fleet_momentum": state["m"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """Return the mean model, and m from the same mean."""
@@ -143,7 +150,7 @@ class FleetMomentum(ServerRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrozenMomentum(LocalRule):
+class FrozenMomentum(MixedMomentum):
     """MimeLite's local rule."""
 
     beta: float = number(0.9, "[0, 1)", "(0: no momentum)", tuned=Range(0.0, 0.99, log=False))
@@ -151,39 +158,28 @@ class FrozenMomentum(LocalRule):
     gradient_batch: int = number(1024, "[1, inf]", "window")
     """Windows of G_k; a vehicle with fewer uses all of them."""
 
-    linear = False
-    acts_last = True
     looks_back = False
+    server_half = "MimeServer"
 
     def uploads(self, model: Model) -> Rows:
         """Return a template of the upload G_k."""
         return {"full_gradient": torch.zeros(model.layout.size)}
 
-    def server_half(self) -> type[object]:
-        """Return MimeLite's server rule."""
-        return MimeServer
-
-    def conflict(self, other: LocalRule) -> str:
-        """Refuse a second momentum; `Fractional`, which would scale this one, refuses it."""
-        if isinstance(other, Momentum):
-            return "MimeLite's momentum is frozen for a round; leave out Momentum."
-        return ""
-
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return the plan: m_t and G_k, both [P, D]."""
+        client_state, plan = super().begin(client_state, start)
         fresh = gradients_at_origin(start, self.gradient_batch, "mime batch")
-        frozen = start.broadcast["frozen_momentum"].to(start.anchor.dtype)
-        return client_state, {"frozen_momentum": frozen, "full_gradient": fresh}
+        return client_state, plan | {"full_gradient": fresh}
 
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
     ) -> Tensor:
         """Return (1 - β) v + β m."""
-        return (1 - self.beta) * gradient + self.beta * plan["frozen_momentum"]
+        return (1 - self.beta) * gradient + self.beta * plan["fleet_momentum"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MimeServer(ServerRule):
+class MimeServer(MomentumServer):
     """MimeLite's server rule."""
 
     beta: float = number(0.9, "[0, 1)", tuned=Range(0.0, 0.99, log=False))
@@ -195,14 +191,6 @@ class MimeServer(ServerRule):
     local_half = FrozenMomentum
     adds_up = True  # both the model and m move by weighted sums
     stale_reason = "gradients of older models would enter the momentum of the present one"
-
-    def state(self, model: Model) -> Rows:
-        """Return m = 0."""
-        return {"m": torch.zeros(model.layout.size, dtype=torch.float64)}
-
-    def broadcast(self, state: Rows) -> Rows:
-        """Return m [D]."""
-        return {"frozen_momentum": state["m"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """Return the next model and momentum."""

@@ -134,7 +134,7 @@ class PersonalHead(LocalRule):
             return (
                 f"{name} uploads gradients of the whole model, and the head stays in the vehicle."
             )
-        if together and other.server_half() is not None:
+        if together and other.server_half:
             return (
                 f"{name} uploads the training of body and head together. Train the head apart: "
                 "head_training = 'first'."

@@ -66,7 +66,6 @@ class PrivateAverage(ServerRule):
     )
     """δ of the guarantee (ε, δ); 0: K^-1.1, a little below one over the number of vehicles."""
 
-    adds_the_mean = True
     only_deltas = True
     acts_alone = True
 
@@ -97,10 +96,6 @@ class PrivateAverage(ServerRule):
     def counts_alike(self) -> bool:
         """Always: one vehicle moves the sum by at most c."""
         return True
-
-    def divisor(self, weight: float, expected: float) -> float:
-        """Return q·K."""
-        return expected
 
     def sum_fault(self) -> str:
         """Refuse adaptive clipping with sums."""

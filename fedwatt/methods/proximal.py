@@ -80,14 +80,11 @@ class BroadcastPull(PlannedPull):
     """Windows of F_k(w_t); a vehicle with fewer uses all of them."""
 
     records = (PULL,)
+    server_half = "AdaptiveMu"
 
     def uploads(self, model: Model) -> Rows:
         """Return a template of the upload F_k(w_t)."""
         return {"loss_before": torch.zeros((), dtype=torch.float64)}
-
-    def server_half(self) -> type[object]:
-        """Return the server rule that sets μ."""
-        return AdaptiveMu
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return the plan: μ_t [P] and F_k(w_t) [P]."""

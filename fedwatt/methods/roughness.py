@@ -17,7 +17,7 @@ at the paper's radius ℓ = 0.01 (docs/methods.md).
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -71,7 +71,7 @@ def roughness_index(
     return normalised.std(dim=-1, correction=0) / (normalised.mean(dim=-1) + epsilon_t)
 
 
-TOGETHER: Final = 32
+TOGETHER = 32
 """Vehicles that a GPU probes at once. Each takes some 25 MB, most of it for windows in which units
 switch, and 100 million operations: 32 occupy a large GPU and fit on a small one."""
 

@@ -22,7 +22,7 @@ example) runs in torch.
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -153,6 +153,8 @@ class LocalRule(Tunable):
     """Whether steps stay linear in the gradients, as FedNova's normalisation needs."""
     derived: ClassVar[tuple[str, ...]] = ()
     """Names of cached properties with numbers derived from the hyperparameters."""
+    server_half: ClassVar[str] = ""
+    """Name of the class of server rules that this rule needs; empty: any will do."""
     simulated_only: ClassVar[str] = ""
     """The simulated condition of a rule that a deployed fleet refuses; empty: none."""
     records: ClassVar[tuple[Column, ...]] = ()
@@ -181,10 +183,6 @@ class LocalRule(Tunable):
         The names do not depend on the model. Numbers of float32 have the precision of training.
         """
         return {}
-
-    def server_half(self) -> type[object] | None:
-        """Return the server rule that this rule needs; None if any will do."""
-        return None
 
     def conflict(self, other: "LocalRule") -> str:
         """Return the reason why this rule cannot work beside `other`; empty if it can."""
@@ -370,7 +368,7 @@ class _Itself:
         return id(self.identified)
 
 
-SCHEDULES: Final = ("constant", "inverse-sqrt")
+SCHEDULES = ("constant", "inverse-sqrt")
 
 
 def scheduled(start: float, schedule: str, round: int) -> float:

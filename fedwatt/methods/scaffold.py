@@ -33,6 +33,8 @@ class ControlVariates(LocalRule):
     control_batch: int = number(1024, "[1, inf]", "window")
     """Windows of option 1's gradient; a vehicle with fewer uses all of them."""
 
+    server_half = "Scaffold"
+
     def client_state(self, model: Model) -> Rows:
         """Return c_k = 0."""
         return {"control": torch.zeros(model.layout.size)}
@@ -40,10 +42,6 @@ class ControlVariates(LocalRule):
     def uploads(self, model: Model) -> Rows:
         """Return a template of the upload c_k⁺ - c_k."""
         return {"control_change": torch.zeros(model.layout.size)}
-
-    def server_half(self) -> type[object]:
-        """Return SCAFFOLD's server rule."""
-        return Scaffold
 
     @property
     def divides_by_accumulation(self) -> str:

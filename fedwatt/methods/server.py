@@ -8,7 +8,7 @@ McMahan et al., AISTATS 2017; paper `eq:fedavg_agg`, written with displacements 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -87,9 +87,6 @@ class ServerRule(Tunable, ABC):
         """Return why vehicles may not be called by this `Training.sampling`; empty if they may."""
         return ""
 
-    adds_the_mean: ClassVar[bool] = False
-    """Whether the next model is the last one plus the sum of weighted updates over `divisor`, so
-    that a vehicle can check a model against the sum."""
     averages: ClassVar[bool] = False
     """Whether the rule needs the mean update only, so that a defence may screen updates first."""
 
@@ -156,10 +153,6 @@ class ServerRule(Tunable, ABC):
         """
         return delta / weight, {name: total / weight for name, total in uploads.items()}
 
-    def divisor(self, weight: float, expected: float) -> float:
-        """Return the divisor of a sum of updates, from Σ w_k and the expected number of calls."""
-        return weight
-
     def state(self, model: Model) -> Rows:
         """Return the server's state before round 0, unless `begin` sets another."""
         return {}
@@ -187,7 +180,6 @@ class Average(ServerRule):
     """FedAvg's server rule: the mean update, weighted by windows, in float64."""
 
     averages = True
-    adds_the_mean = True
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """Return w_t + Σ p_k Δ_k."""
@@ -210,7 +202,7 @@ def mean_delta(replies: Replies) -> Tensor:
     return weighted_sum(replies.filled * replies.shares, replies.deltas)
 
 
-PIECE: Final = 2**18
+PIECE = 2**18
 """Numbers that a core adds at a time: 2 MB in float64."""
 
 

@@ -20,7 +20,6 @@ tensor by one number; this is the paper's method.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -29,7 +28,7 @@ from fedwatt.methods.rule import LocalRule, Rows, Start, StepLoss
 from fedwatt.models import Model
 from fedwatt.settings import Range, number
 
-SMALLEST_NORM: Final = 1e-12
+SMALLEST_NORM = 1e-12
 """Added to a norm before dividing by it."""
 
 

@@ -15,20 +15,20 @@ follow. One that needs another sum gets it as a field of `ErrorSums`, filled in 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from math import isfinite, nan, sqrt
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedwatt.errors import DataError
 
-TYPICAL_WH: Final = 100.0
+TYPICAL_WH = 100.0
 """Size of an ordinary label: a minute of driving uses 50 to 200 Wh."""
 
-EPSILON_Y: Final = 0.01
+EPSILON_Y = 0.01
 """ε_Y of MAPE, as a share of an ordinary label: 1 Wh."""
 
-NEAR_ZERO: Final = 0.05
+NEAR_ZERO = 0.05
 """A window with |Y| below this share of an ordinary label counts as near zero: 5 Wh."""
 
 
@@ -125,7 +125,7 @@ class ErrorSums:
         return self.near_zero / self.windows if self.windows else nan
 
 
-SUMS: Final[dict[str, type]] = {field.name: type(field.default) for field in fields(ErrorSums)}
+SUMS: dict[str, type] = {field.name: type(field.default) for field in fields(ErrorSums)}
 """Names of the sums and their types, in the order in which an array holds them."""
 
 
@@ -153,7 +153,7 @@ class Metric:
             return nan
 
 
-METRICS: Final[dict[str, Metric]] = {
+METRICS: dict[str, Metric] = {
     "rmse": Metric(
         "RMSE", "Wh", "root mean squared error of a window", lambda e: e.rmse, headline=True
     ),
@@ -204,7 +204,7 @@ def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
     return sum(v * w for v, w in finite) / total if total else nan
 
 
-NORMAL_95: Final = 1.959964
+NORMAL_95 = 1.959964
 
 
 def rmse_margin(vehicles: Sequence[ErrorSums], population: int) -> float:
@@ -230,7 +230,7 @@ def rmse_margin(vehicles: Sequence[ErrorSums], population: int) -> float:
     return _student_95(count - 1) * error / (2 * sqrt(mean)) if mean else 0.0
 
 
-STUDENT_95: Final = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764}
+STUDENT_95 = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764}
 """Student's t for 95 % where its expansion is too far off."""
 
 

@@ -27,12 +27,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf, nan, sqrt
 from time import perf_counter
-from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-EPSILON_D: Final = 1e-12
+from fedwatt.metrics.sums import FloatArray
+
+EPSILON_D = 1e-12
 """ε_D of `eq:drift_cv`; the paper gives no value. It only keeps 0/0 from happening."""
 
 
@@ -56,16 +57,16 @@ def drift_dispersion(drifts: ArrayLike) -> float:
     return float(lengths.std() / (lengths.mean() + EPSILON_D)) if lengths.size else nan
 
 
-TOO_LONG: Final = 3.0
+TOO_LONG = 3.0
 """Robust standard deviations above the median at which a reply's length is flagged."""
 AGAINST = -0.3
 TURNS = 3
 """A vehicle works against the fleet if its alignment is below the one in so many turns running."""
-FEWEST: Final = 4
+FEWEST = 4
 """Replies among which one can be out of line."""
-TO_DEVIATION: Final = 1.4826
+TO_DEVIATION = 1.4826
 """A normal spread's standard deviation over its median absolute deviation."""
-LEAST_SPREAD: Final = float(np.log(1.05))
+LEAST_SPREAD = float(np.log(1.05))
 """Replies whose lengths agree to 5 % are not told apart by them."""
 
 
@@ -86,7 +87,7 @@ def agreement(shares: ArrayLike, lengths: ArrayLike, mean_length: float) -> floa
     return (mean_length**2 / together - alone) / (1 - alone)
 
 
-def out_of_line(lengths: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def out_of_line(lengths: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return (length over the median, robust z of its logarithm), each [R]; NaN with too few
     replies.
 
@@ -107,7 +108,7 @@ def out_of_line(lengths: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.flo
     return ratio, z
 
 
-def _median(values: NDArray[np.float64]) -> float:
+def _median(values: FloatArray) -> float:
     """Return the median, ten times as fast as NumPy's for the updates of one round."""
     ordered = np.sort(values)
     middle = values.size // 2
@@ -116,9 +117,9 @@ def _median(values: NDArray[np.float64]) -> float:
     return float((ordered[middle - 1] + ordered[middle]) / 2)
 
 
-FEWEST_PARTICIPANTS: Final = 8
+FEWEST_PARTICIPANTS = 8
 
-CONSTANT: Final = 1e-12
+CONSTANT = 1e-12
 """A spread this small, relative to the largest value, is rounding and not a difference."""
 
 
@@ -135,7 +136,7 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
     return _correlation(ranks(x), ranks(y))
 
 
-def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def ranks(values: FloatArray) -> FloatArray:
     """Return the ranks from 1, ties averaged.
 
     >>> ranks(np.array([30.0, 10.0, 30.0])).tolist()
@@ -154,7 +155,7 @@ def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return rank
 
 
-def _pairs(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _pairs(first: ArrayLike, second: ArrayLike) -> tuple[FloatArray, FloatArray]:
     x = np.asarray(first, dtype=np.float64)
     y = np.asarray(second, dtype=np.float64)
     paired = np.isfinite(x) & np.isfinite(y)
@@ -162,7 +163,7 @@ def _pairs(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[np.float64], ND
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+def _correlation(x: FloatArray, y: FloatArray) -> float:
     if x.size < FEWEST_PARTICIPANTS or _constant(x) or _constant(y):
         return nan
     # Scaled to at most 1 first: squares of tiny drifts would otherwise underflow to 0/0.
@@ -173,11 +174,11 @@ def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return max(min(float(x @ y) / sqrt(squares), 1.0), -1.0) if squares else nan
 
 
-def _constant(values: NDArray[np.float64]) -> bool:
+def _constant(values: FloatArray) -> bool:
     return _range(values) <= CONSTANT * float(np.abs(values).max())
 
 
-def _range(values: NDArray[np.float64]) -> float:
+def _range(values: FloatArray) -> float:
     return float(values.max() - values.min())
 
 
@@ -195,7 +196,7 @@ def rounds_to_threshold(rounds: Sequence[int], scores: Sequence[float], threshol
     return min(reached, default=inf)
 
 
-PARTS: Final = {
+PARTS = {
     "training": "local steps",
     "preconditioner": "scaling of fractional-order steps",
     "probe": "probes of roughness and importance",
@@ -204,7 +205,7 @@ PARTS: Final = {
 }
 """What T_round consists of. Evaluation is left out: it serves the report, not the fleet."""
 
-DIAGNOSTICS: Final = ("probe", "spectral")
+DIAGNOSTICS = ("probe", "spectral")
 
 
 class Stopwatch:

@@ -13,7 +13,7 @@ Each seed's first weights are those that the network gives itself, drawn with th
 from collections.abc import Callable, Sequence
 from functools import cache
 from inspect import isfunction, signature
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import nn
@@ -91,14 +91,14 @@ def _recurrent(kind: type[GRU] | type[LSTM]) -> Callable[[int, int, Sequence[int
     return build
 
 
-MODELS: Final[dict[str, Callable[[int, int, Sequence[int]], Model]]] = {
+MODELS: dict[str, Callable[[int, int, Sequence[int]], Model]] = {
     "mlp": _mlp,
     "gru": _recurrent(GRU),
     "lstm": _recurrent(LSTM),
 }
 
 
-OWN: Final = "own"
+OWN = "own"
 """Name of a network that was given as an object, which no configuration can make again."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,9 +82,9 @@ class MLP(LinearHead):
         return x
 
 
-RESHAPES: Final = ("flatten", "reshape", "view", "squeeze", "size", "getattr", "getitem", "len")
-RELUS: Final = ("relu", "relu_")
-CLOSE: Final = 1e-9
+RESHAPES = ("flatten", "reshape", "view", "squeeze", "size", "getattr", "getitem", "len")
+RELUS = ("relu", "relu_")
+CLOSE = 1e-9
 """Relative difference of energies in float64 that two orders of adding may have."""
 
 

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -70,10 +70,10 @@ class Huber(Loss):
         return (prediction - target).clamp(-1, 1)
 
 
-squared: Final = Squared()
-huber: Final = Huber()
+squared = Squared()
+huber = Huber()
 
-LOSSES: Final[dict[str, Loss]] = {"mse": squared, "huber": huber}
+LOSSES: dict[str, Loss] = {"mse": squared, "huber": huber}
 
 
 def get_loss(name: str) -> Loss:
@@ -177,10 +177,10 @@ class Layout:
 
 Parts = Mapping[str, Tensor]
 
-OUTPUT: Final = ("output.weight", "output.bias")
+OUTPUT = ("output.weight", "output.bias")
 """Names of a linear output layer."""
 
-POINTS: Final = {"cpu": 8, "cuda": 128}
+POINTS = {"cpu": 8, "cuda": 128}
 """Points of lines that are evaluated side by side: as many as a core's cache holds, or a GPU."""
 
 

@@ -23,7 +23,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import tomli_w
 
@@ -149,7 +149,7 @@ class MethodChoice:
         )
 
 
-DEFAULT_METHODS: Final = {RECOMMENDED: 0.005, "fo-ri-fedavg": 0.02}
+DEFAULT_METHODS = {RECOMMENDED: 0.005, "fo-ri-fedavg": 0.02}
 """What a run compares unless it names methods, each at its own rate: the one with the lowest
 validation error on other fleets than the embedded one (benchmarks/first_run.py)."""
 

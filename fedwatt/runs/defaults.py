@@ -10,7 +10,7 @@ elevation (`elevation.learn`), fine-tuning (`evaluation.finetune`) and the membe
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,11 +23,11 @@ from fedwatt.telemetry.store import read_fleet, vehicle_folders
 from fedwatt.windows.features import feature_names, needs_climb
 from fedwatt.windows.vehicle_trips import recorded_target
 
-WITHOUT_ELEVATION: Final = "base"
-WITH_ELEVATION: Final = f"{WITHOUT_ELEVATION}, elevation"
+WITHOUT_ELEVATION = "base"
+WITH_ELEVATION = f"{WITHOUT_ELEVATION}, elevation"
 """Features of a model that knows climb and descent."""
-POSITIONS: Final = frozenset({"latitude_deg", "longitude_deg"})
-MEASURED: Final = "elevation_m"
+POSITIONS = frozenset({"latitude_deg", "longitude_deg"})
+MEASURED = "elevation_m"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class RunRecipe:
         ]
 
 
-BUILT_IN: Final = RunRecipe(
+BUILT_IN = RunRecipe(
     sections={
         "data": {"features": WITH_ELEVATION},
         "personalisation": {"enabled": True, "rates": [0.03]},
@@ -78,7 +78,7 @@ BUILT_IN: Final = RunRecipe(
     }
 )
 """For the built-in synthetic fleet: a comparison of two methods in under a minute."""
-PLAIN: Final = RunRecipe()
+PLAIN = RunRecipe()
 """For fleets too large to be held in memory, and for methods with a privacy budget, which a second
 model without elevation would spend twice."""
 

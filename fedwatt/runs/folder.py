@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
 
 from safetensors.torch import load_file
 
@@ -89,10 +88,10 @@ def _what_counts(config: RunConfig) -> RunConfig:
 
 log = logging.getLogger("fedwatt.runs")
 
-KEPT: Final = 3
+KEPT = 3
 """Checkpoints of a method that stay."""
-HISTORY: Final = ("rounds", "clients", "timing")
-FILES: Final = ("state.safetensors", *(f"{name}.parquet" for name in HISTORY))
+HISTORY = ("rounds", "clients", "timing")
+FILES = ("state.safetensors", *(f"{name}.parquet" for name in HISTORY))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,11 +62,11 @@ from fedwatt.windows.scaling import FleetScaling
 from fedwatt.windows.splits import held_out_vehicles, window_ends
 from fedwatt.windows.time_offset import delayed
 
-RIDGE_FILE: Final = "fleet_ridge.json"
-PRIOR_FILE: Final = "trip_prior.json"
-INTERVALS_FILE: Final = "intervals.json"
-UNSEEN_FILE: Final = "unseen.json"
-SCALING: Final = "mean scaling"
+RIDGE_FILE = "fleet_ridge.json"
+PRIOR_FILE = "trip_prior.json"
+INTERVALS_FILE = "intervals.json"
+UNSEEN_FILE = "unseen.json"
+SCALING = "mean scaling"
 
 
 def mixed_predictions(federation: Federation, network: Predictions) -> Predictions:
@@ -323,7 +323,7 @@ def vehicle_routes(run: Path, config: RunConfig, vehicle: Vehicle) -> RouteModel
     )
 
 
-CHUNK: Final = 4096
+CHUNK = 4096
 """Windows predicted at a time."""
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,10 +35,10 @@ from fedwatt.runs.provenance import changed_since, sentence
 from fedwatt.runs.tables import write_table
 from fedwatt.telemetry.store import folder_name
 
-MODEL_FILE: Final = "model.safetensors"
-CONFIG: Final = "fedwatt"
+MODEL_FILE = "model.safetensors"
+CONFIG = "fedwatt"
 """One entry: safetensors writes several in no fixed order, and equal runs make equal files."""
-OWNER: Final = "fedwatt.evaluation"
+OWNER = "fedwatt.evaluation"
 Parts = dict[str, NDArray[Any]]  # the tensors of a model by name
 
 

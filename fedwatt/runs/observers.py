@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from fedwatt.files import parse_json, writing
 
@@ -65,7 +65,7 @@ class Observer:
         """Handle the end of all methods; their tables and models are in the folder `run`."""
 
 
-SILENT: Final = Observer()
+SILENT = Observer()
 """Follows what nobody wants to hear of."""
 
 
@@ -107,7 +107,7 @@ class OnRound(Observer):
             self.call(state, record)
 
 
-FILE: Final = "progress.jsonl"
+FILE = "progress.jsonl"
 
 
 class ProgressLog(Observer):

@@ -23,7 +23,7 @@ from importlib.metadata import PackageNotFoundError, version
 from math import ceil, floor
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,11 +38,11 @@ from fedwatt.models.catalogue import OWN
 from fedwatt.windows import FEATURE_SETS, FEATURES, DataSettings, Fleet
 from fedwatt.windows.targets import TARGETS
 
-PACKAGES: Final = ("torch", "numpy", "pyarrow", "safetensors")
-UNKNOWN: Final = "unknown"
-COMMIT: Final = "FEDWATT_COMMIT"
+PACKAGES = ("torch", "numpy", "pyarrow", "safetensors")
+UNKNOWN = "unknown"
+COMMIT = "FEDWATT_COMMIT"
 """Environment variable that names the commit where there is no repository, as in a container."""
-DRIVER: Final = Path("/proc/driver/nvidia/version")
+DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def provenance(device: torch.device, *, deterministic: bool = False) -> dict[str, Any]:

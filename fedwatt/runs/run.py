@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedwatt.errors import SettingError
 from fedwatt.evaluation import Baselines
@@ -53,9 +53,9 @@ from fedwatt.windows import Fleet
 if TYPE_CHECKING:
     from fedwatt.runs.trained import Trained
 
-BASELINES: Final = "baselines"
+BASELINES = "baselines"
 """The table of baselines."""
-FINISHED: Final = "environment.json"
+FINISHED = "environment.json"
 """The file that a run folder gets last."""
 
 
@@ -246,8 +246,23 @@ class Run:
         elevation = backend.share_elevation(self)
         results = RunResults(self.config, self.folder)
         for choice in self.config.methods:
-            self._train_into(choice, origin, budgets[choice.label], results)
-        self._write_baselines()
+            loop = backend.loop(self, choice)
+            state, history = train_method(
+                loop,
+                choice,
+                self.checkpoints(choice),
+                self.observer,
+                origin,
+                self.checkpoint_seconds,
+                budgets[choice.label],
+            )
+            rows = backend.evaluate(self, choice, loop, state)
+            results.add(loop, choice, state, history, rows)
+        missing = not (self.folder / f"{BASELINES}.parquet").exists()
+        if self.config.baselines.enabled and missing:
+            baselines = backend.baselines(self)
+            if baselines is not None:
+                write_table(self.folder, BASELINES, baselines)
         routes = backend.share_routes(self)
         called = {h.method: participation_hashes(h.clients) for h in results.histories}
         deterministic = self.config.training.deterministic
@@ -278,30 +293,6 @@ class Run:
                 budget = replace(budget, repeated=self.backend.repeated(choice, done))
             budgets[choice.label] = budget
         return budgets
-
-    def _train_into(
-        self,
-        choice: MethodChoice,
-        origin: CheckpointOrigin,
-        budget: Budget | None,
-        results: RunResults,
-    ) -> None:
-        """Train one method, evaluate its models, and add both to the results."""
-        folder = self.checkpoints(choice)
-        loop = self.backend.loop(self, choice)
-        state, history = train_method(
-            loop, choice, folder, self.observer, origin, self.checkpoint_seconds, budget
-        )
-        rows = self.backend.evaluate(self, choice, loop, state)
-        results.add(loop, choice, state, history, rows)
-
-    def _write_baselines(self) -> None:
-        """Write the table of baselines, unless it is there already or switched off."""
-        path = self.folder / f"{BASELINES}.parquet"
-        if self.config.baselines.enabled and not path.exists():
-            rows = self.backend.baselines(self)
-            if rows is not None:
-                write_table(self.folder, BASELINES, rows)
 
     def _spending(self, budgets: Mapping[str, Budget | None]) -> dict[str, dict[str, Any]]:
         """Return what each private method has spent, also against a server that sees sums."""

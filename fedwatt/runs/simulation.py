@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 from torch import Tensor
 
 from fedwatt.elevation.learn import Learned
+from fedwatt.elevation.store import Provenance, write_map_file
 from fedwatt.errors import DataError
 from fedwatt.evaluation import PersonalisedModel, baseline_rows, personalise
 from fedwatt.evaluation.baselines import (
@@ -31,14 +32,13 @@ from fedwatt.runs.model_file import personalised_file, write_personalised
 from fedwatt.runs.provenance import fleet_partition
 from fedwatt.runs.run import Run, RunBackend
 from fedwatt.runs.source import (
-    data_without_elevation,
     learned_alone,
     learned_for,
     learns_elevation,
     open_fleet,
-    write_learned,
 )
 from fedwatt.windows import Fleet
+from fedwatt.windows.features import features_without_elevation
 
 TrainElsewhere = Callable[[RunConfig, Path, Fleet], None]
 """Trains the methods of a configuration on other machines and leaves their checkpoints in the run
@@ -108,8 +108,10 @@ class Simulation(RunBackend):
         facts: dict[str, Any] = {}
         fleet = self.fleet(run)  # learns the map
         if self.learned is not None:
-            write_learned(run.folder / "elevation_map.parquet", self.learned, run.config)
             learned = self.learned
+            file = run.folder / "elevation_map.parquet"
+            provenance = Provenance.by(learned.contributors, run.config.data)
+            write_map_file(file, learned.shared, provenance=provenance)
             facts = {"nodes": learned.shared.nodes, "vehicles": len(learned.contributors)}
         if self.train_elsewhere is not None:
             self.train_elsewhere(run.config, run.folder, fleet)
@@ -134,8 +136,8 @@ class Simulation(RunBackend):
         if learns_elevation(config):
             learners = frozenset(evaluated.fleet.name(k) for k in baseline_vehicles(evaluated))
             alone.append(open_fleet(config, learned_alone(config, learners)))
-            data = data_without_elevation(config.data)
-            if data is not None:
+            if features := features_without_elevation(config.data.features):
+                data = replace(config.data, features=features)
                 alone.append(open_fleet(replace(config, data=data)))
                 level = federation_for(config, choice, alone[-1], model=self.model_given)
         rows = baseline_rows(

@@ -7,7 +7,6 @@ RUN/elevation_map.parquet    the published map, learned before the first round
 
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -16,10 +15,9 @@ from fedwatt.elevation.learn import (
     Learned,
     learn_alone,
     learn_maps,
-    learns_map,
     with_climb_channels,
 )
-from fedwatt.elevation.store import Provenance, read_map_file, write_map_file
+from fedwatt.elevation.store import read_map_file
 from fedwatt.errors import DataError, SettingError, counted
 from fedwatt.runs.config import RunConfig, Source
 from fedwatt.runs.observers import SILENT, Observer
@@ -29,7 +27,7 @@ from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import StoredVehicles
 from fedwatt.windows import DataSettings, Fleet, build_fleet
 from fedwatt.windows.client import prepared
-from fedwatt.windows.features import feature_names, features_without_elevation, needs_climb
+from fedwatt.windows.features import feature_names, needs_climb
 from fedwatt.windows.lazy import Maker, refuse_climb
 
 log = logging.getLogger(__name__)
@@ -137,18 +135,12 @@ def fleet_folder(source: Source) -> Path:
 
 def learns_elevation(config: RunConfig) -> bool:
     """Return whether a feature needs climb and the run's vehicles learn the map it is read from."""
-    return learns_map(config.elevation, config.data)
+    return needs_climb(feature_names(config.data.features)) and config.elevation.learns
 
 
 def shares_elevation(config: RunConfig) -> bool:
     """Return whether a deployed fleet learns an elevation map: for features, or for routes."""
     return learns_elevation(config) or config.deploy.routes
-
-
-def data_without_elevation(data: DataSettings) -> DataSettings | None:
-    """Return the same windows without features of climb; None where no other features are left."""
-    features = features_without_elevation(data.features)
-    return replace(data, features=features) if features else None
 
 
 def learned_for(config: RunConfig) -> Learned | None:
@@ -178,12 +170,6 @@ def learned_alone(config: RunConfig, learners: frozenset[str] | None = None) -> 
 def run_fleet(config: RunConfig) -> Fleet:
     """Return the fleet of a run, with climb where its features need it."""
     return open_fleet(config, learned_for(config))
-
-
-def write_learned(file: Path, learned: Learned, config: RunConfig) -> None:
-    """Write the published elevation map with the vehicles it was learned from."""
-    provenance = Provenance.by(learned.contributors, config.data)
-    write_map_file(file, learned.shared, provenance=provenance)
 
 
 def vehicle_map(

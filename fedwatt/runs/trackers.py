@@ -15,15 +15,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from importlib import import_module
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from time import time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from fedwatt.errors import RunError
+from fedwatt.errors import RunError, optional
 from fedwatt.runs.config import RunConfig, to_tables
 from fedwatt.runs.model_file import MODEL_FILE
 from fedwatt.runs.observers import Observer, rounds_beside
@@ -32,9 +31,9 @@ from fedwatt.runs.tables import read_table
 if TYPE_CHECKING:
     from fedwatt.federation import History, RoundRecord, State
 
-KEYS: Final = ("seed", "round", "method")
+KEYS = ("seed", "round", "method")
 """Columns of a row that say where it belongs."""
-TAG: Final = "fedwatt.run"
+TAG = "fedwatt.run"
 """The MLflow tag with the run folder and the method."""
 
 
@@ -51,10 +50,8 @@ def trackers(config: RunConfig, out: Path) -> list[Observer]:
 
 
 def _load(module: str, name: str, setting: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise RunError(f"track.{setting} needs {name}: pip install 'fedwatt[track]'.") from error
+    missing = f"track.{setting} needs {name}: pip install 'fedwatt[track]'."
+    return optional(module, missing, RunError)
 
 
 class TensorBoard(Observer):

@@ -127,7 +127,12 @@ class Trained:
         offset. With `model.mixture` the network is mixed with the vehicle's ridges.
         """
         if isinstance(what, Fleet):
-            self._refuse_other_windows(what)
+            trained = self.fleet
+            if (what.window, what.features) != (trained.window, trained.features):
+                raise SettingError(
+                    f"The model reads {trained.window} s of {', '.join(trained.features)}; the "
+                    f"fleet '{what.source}' has {what.window} s of {', '.join(what.features)}."
+                )
             return {c.name: self._of(c, seed, model).of_split("test") for c in what.clients}
         if isinstance(what, Vehicle):
             is_member = what.name in self.fleet.names
@@ -293,14 +298,6 @@ class Trained:
         if name not in self.fleet.names:
             raise SettingError(unknown("vehicle", name, self.fleet.names))
         return self.fleet.clients[self.fleet.names.index(name)]
-
-    def _refuse_other_windows(self, fleet: Fleet) -> None:
-        expected = self.fleet
-        if (fleet.window, fleet.features) != (expected.window, expected.features):
-            raise SettingError(
-                f"The model reads {expected.window} s of {', '.join(expected.features)}; "
-                f"the fleet '{fleet.source}' has {fleet.window} s of {', '.join(fleet.features)}."
-            )
 
     def _of_trips(
         self, trips: Sequence[Trip], client: Client, lag_s: float, seed: int | None, model: str

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from fedwatt.tuning.grid import connected, fingerprint, run_cells
 from fedwatt.windows import Fleet
 from fedwatt.windows.targets import Target
 
-RATE: Final = Range(1e-3, 1e-1)
+RATE = Range(1e-3, 1e-1)
 """Range of η₀, tuned for every method: methods that scale their steps need other values."""
 
 

@@ -1,4 +1,4 @@
-"""What `--help` shows: a verb, one line, defaults, one meaning for each option, one screen."""
+"""Help texts: a verb, one line, defaults, one meaning for each option, one screen."""
 
 import re
 from collections.abc import Iterator
@@ -90,7 +90,7 @@ def test_defaults_are_shown(path: str) -> None:
         assert default in text
 
 
-@each
+@pytest.mark.parametrize("path", COMMANDS)
 def test_help_fits_on_one_screen(path: str) -> None:
     lines = shown(path).splitlines()
     assert len(lines) <= SCREEN

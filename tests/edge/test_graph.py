@@ -92,6 +92,6 @@ def test_the_scaled_form_maps_physical_features_to_wh(backbone, embedded, tmp_pa
         usable = [trip for trip in vehicle.trips if trip.seconds >= 60]
         rows = [trip_features(trip, fleet.features, vehicle.name) for trip in usable]
         got = model.energies(np.concatenate(rows), client.ends["test"])
-        wanted = client.energy_wh(torch_energy(run, client))
-        gap = np.abs(got - wanted)
-        assert (gap <= 1e-5 * np.maximum(np.abs(wanted), client.label_scale_wh)).all()
+        expected = client.energy_wh(torch_energy(run, client))
+        gap = np.abs(got - expected)
+        assert (gap <= 1e-5 * np.maximum(np.abs(expected), client.label_scale_wh)).all()

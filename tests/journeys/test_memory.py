@@ -91,14 +91,13 @@ def test_a_recorded_trip_is_remembered_in_units_of_the_vehicle():
     assert morning == past(residual=0.2)
 
 
-def test_a_vehicle_remembers_only_if_validation_trips_gain():
+def test_a_vehicle_remembers_only_if_its_trips_gain():
     # An hour later o is about 0.16, so the squared error falls where 2 r o > o², r > 0.08.
-    before = [past()]
-    assert memory_gains(before, [past(begin_s=HOUR, residual=0.1)])
-    assert not memory_gains(before, [past(begin_s=HOUR, residual=0.07)])
-    assert not memory_gains(before, [past(begin_s=HOUR, residual=-0.1)])
-    assert not memory_gains(before, [past(begin_s=math.nan)])
-    assert not memory_gains(before, [])
+    assert memory_gains([past(), past(begin_s=HOUR, residual=0.1)])
+    assert not memory_gains([past(), past(begin_s=HOUR, residual=0.07)])
+    assert not memory_gains([past(), past(begin_s=HOUR, residual=-0.1)])
+    assert not memory_gains([past(), past(begin_s=math.nan)])
+    assert not memory_gains([])
 
 
 def test_the_memory_of_a_stream_by_hand():

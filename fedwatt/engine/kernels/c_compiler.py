@@ -16,9 +16,8 @@ from pathlib import Path
 from shutil import which
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import Final
 
-FLAGS: Final = (
+FLAGS = (
     "-O3",
     "-march=native",
     "-fno-math-errno",
@@ -27,10 +26,10 @@ FLAGS: Final = (
     "-shared",
     "-fPIC",
 )
-WIDE: Final = "-mprefer-vector-width=512"
+WIDE = "-mprefer-vector-width=512"
 """Twice as fast where it is known; other processors' compilers refuse it."""
 
-_one_at_a_time: Final = Lock()
+_one_at_a_time = Lock()
 
 
 class SlowerInTorch(UserWarning):

@@ -11,7 +11,6 @@ branches on a value) runs in torch.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
-from typing import Final
 
 from torch import Tensor
 
@@ -19,12 +18,12 @@ from fedwatt.engine.kernels.trace import Statements, Untraceable, statements
 from fedwatt.engine.step import through_rules
 from fedwatt.methods.rule import LocalRule, Rows, StepLoss
 
-MOST: Final = 4
+MOST = 4
 """Gradients that a step may take."""
-FOUND: Final = tuple(f"found{place}" for place in range(MOST))
+FOUND = tuple(f"found{place}" for place in range(MOST))
 """Gradients of a step, in the order in which they are asked for: inputs of the points."""
-POINT: Final = Template(Path(__file__).with_suffix(".c").read_text("utf-8"))
-TYPE: Final = """
+POINT = Template(Path(__file__).with_suffix(".c").read_text("utf-8"))
+TYPE = """
 typedef void point_t(const float *, const float *, const float *const *, const double *,
                      const float *const *, float *, int64_t);
 """

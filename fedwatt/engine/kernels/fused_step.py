@@ -14,7 +14,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,9 +27,9 @@ from fedwatt.engine.step import direction
 from fedwatt.errors import SettingError
 from fedwatt.methods.rule import LocalRule, Rows, composition, lifted, numbers
 
-PRELUDE: Final = Path(__file__).with_name("trace.c")
+PRELUDE = Path(__file__).with_name("trace.c")
 
-SEAM: Final = "\n/* What stands for $loops, once or more: */\n"
+SEAM = "\n/* What stands for $loops, once or more: */\n"
 STEP, LOOP = map(Template, Path(__file__).with_name("fused_step.c").read_text("utf-8").split(SEAM))
 """C with places for what is traced: of a step, and of its loop over weights."""
 
@@ -89,7 +89,7 @@ def traced_step(job: Job) -> CStep | None:
     return _steps[key]
 
 
-_steps: Final[dict[Hashable, CStep | None]] = {}  # by composition of rules and kind of plans
+_steps: dict[Hashable, CStep | None] = {}  # by composition of rules and kind of plans
 
 
 def _traced(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep | None:

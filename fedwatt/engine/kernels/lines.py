@@ -12,7 +12,7 @@ import ctypes
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,8 +21,8 @@ from fedwatt.engine.kernels.c_compiler import compiled
 from fedwatt.models import Layout
 from fedwatt.models.model import Parts
 
-SOURCE: Final = Path(__file__).with_suffix(".c")
-BLOCK: Final = {"cpu": 2**19, "cuda": 2**26}
+SOURCE = Path(__file__).with_suffix(".c")
+BLOCK = {"cpu": 2**19, "cuda": 2**26}
 """Numbers of a layer that torch computes at a time where units switch: 4 MB, and half a GB."""
 
 

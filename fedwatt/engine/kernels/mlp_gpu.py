@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -23,13 +22,13 @@ from fedwatt.engine.kernels.trace import Statements, Untraceable
 from fedwatt.engine.kernels.whole_round import c_slope
 from fedwatt.models import MLP
 
-FOLDER: Final = Path(__file__).parent
+FOLDER = Path(__file__).parent
 
-REGISTERS: Final = 256
+REGISTERS = 256
 """Tiles [16, 8] of the first matrix that the registers of a multiprocessor hold, beside what the
 products and rules need."""
 
-STRUCTS: Final = """
+STRUCTS = """
 /* What a weight's step reads besides itself and its gradient: column by column of the scratch, of
    which the first is w_(h-1) where a rule looks back. */
 struct Beside {{
@@ -52,7 +51,7 @@ struct Mover {{
 }};
 """
 
-RULE: Final = """
+RULE = """
 struct {name} {{
     double {numbers};
     float {factors};

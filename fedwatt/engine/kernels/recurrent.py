@@ -2,7 +2,6 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -11,9 +10,9 @@ from fedwatt.engine.kernels.recurrent_gpu import CellShape, WholeWindow, whole_w
 from fedwatt.models import GRU, LSTM, Loss
 from fedwatt.models.model import Fill, Kernel, ModelStep, Parts, register
 
-SOURCE: Final = Path(__file__).with_suffix(".c")
+SOURCE = Path(__file__).with_suffix(".c")
 
-BLOCKS_KEPT: Final = {GRU: 4, LSTM: 6}  # blocks [hidden, batch] that recurrent.c keeps of a second
+BLOCKS_KEPT = {GRU: 4, LSTM: 6}  # blocks [hidden, batch] that recurrent.c keeps of a second
 
 
 class RecurrentKernel(Kernel):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,22 +20,22 @@ from torch.autograd.function import once_differentiable
 from fedwatt.engine.kernels.cuda_compiler import Launch, cuda_kernels
 from fedwatt.models.model import Layout, Loss
 
-SOURCE: Final = Path(__file__).with_name("recurrent.cu")
+SOURCE = Path(__file__).with_name("recurrent.cu")
 
-TILE: Final = 8  # windows of a block of threads, a multiple of four
+TILE = 8  # windows of a block of threads, a multiple of four
 
-LARGEST: Final = 64
+LARGEST = 64
 """Hidden units, and features, up to which a thread's registers hold its weights in float32 (in
 float64 some of them lie beside); torch serves larger networks."""
 
-REAL: Final = {
+REAL = {
     torch.float32: "typedef float real;\n#define EXP expf\n#define TANH tanhf\n",
     torch.float64: "typedef double real;\n#define EXP exp\n#define TANH tanh\n",
 }
 
-KEPT: Final = {"GRU": 5, "LSTM": 6}  # numbers of a unit and second that the way back needs
+KEPT = {"GRU": 5, "LSTM": 6}  # numbers of a unit and second that the way back needs
 
-GATES: Final = {"GRU": 3, "LSTM": 4}
+GATES = {"GRU": 3, "LSTM": 4}
 
 
 @dataclass(frozen=True)

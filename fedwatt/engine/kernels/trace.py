@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isnan
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,7 +56,7 @@ class Statements:
     """(condition, function, quicker one) for each power: which one will do where numbers allow."""
 
 
-SAME: Final = frozenset(
+SAME = frozenset(
     (
         *("_to_copy", "_unsafe_view", "alias", "clone", "detach", "expand", "lift_fresh"),
         *("select", "slice", "squeeze", "unsqueeze", "view"),
@@ -64,7 +64,7 @@ SAME: Final = frozenset(
 )
 """Operations that leave every value as it is, in a type that holds it."""
 
-READS: Final[dict[Any, str]] = dict.fromkeys(
+READS: dict[Any, str] = dict.fromkeys(
     (Tensor.tolist, Tensor.numpy, Tensor.__array__), "reads values out of a tensor"
 ) | dict.fromkeys(
     (
@@ -75,16 +75,16 @@ READS: Final[dict[Any, str]] = dict.fromkeys(
 )
 """Functions that give Python numbers without any operation that torch reports, and what they do."""
 
-TOTALS: Final = ("sum", "linalg_vector_norm")
+TOTALS = ("sum", "linalg_vector_norm")
 """Operations that make one number a row of one for each weight."""
 
-OPERATIONS: Final[dict[str, str]] = tomllib.loads(
+OPERATIONS: dict[str, str] = tomllib.loads(
     Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
 )
 """Torch operation → C with a place for each argument."""
 
 
-TOTAL: Final = """double {name} = 0.0, {name}_lanes[256] = {{0.0}};
+TOTAL = """double {name} = 0.0, {name}_lanes[256] = {{0.0}};
     for (int64_t begin = 0; begin < columns; begin += 256) {{
         const int64_t end = begin + 256 < columns ? begin + 256 : columns;
 #pragma omp simd
@@ -117,7 +117,7 @@ def _clamp(term: Term, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return operand if high is None else f"at_most({operand}, {term(high)})"
 
 
-OTHERS: Final[dict[str, Callable[[Term, Sequence[Any], Mapping[str, Any]], str]]] = {
+OTHERS: dict[str, Callable[[Term, Sequence[Any], Mapping[str, Any]], str]] = {
     "add": lambda term, args, kwargs: _sum(term, args, kwargs, "+"),
     "sub": lambda term, args, kwargs: _sum(term, args, kwargs, "-"),
     "rsub": lambda term, args, kwargs: _sum(term, (args[1], args[0], *args[2:]), kwargs, "-"),

@@ -14,7 +14,7 @@ import warnings
 from functools import cache
 from pathlib import Path
 from sys import byteorder
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,18 +26,18 @@ from fedwatt.engine.kernels.trace import COLUMNS, ROWS, Untraceable, statements
 from fedwatt.models import Loss
 from fedwatt.models.model import ModelStep, kernel_for
 
-SOURCE: Final = Path(__file__).with_suffix(".c")
+SOURCE = Path(__file__).with_suffix(".c")
 
-SLOPE: Final = """
+SLOPE = """
 static inline float loss_slope(float prediction, float label) {{
     {statements}
     return {result};
 }}
 """
 
-INPUTS: Final = ("series", "starts", "labels", "anchors", "numbers", "tensors", "sizes", "sgemm")
-POINTERS: Final = (*INPUTS, "path")
-NUMBERS: Final = ("features", "batch", "columns")
+INPUTS = ("series", "starts", "labels", "anchors", "numbers", "tensors", "sizes", "sgemm")
+POINTERS = (*INPUTS, "path")
+NUMBERS = ("features", "batch", "columns")
 
 
 class RoundArguments(ctypes.Structure):

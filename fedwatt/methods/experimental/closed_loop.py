@@ -31,7 +31,6 @@ was no better and is gone, and so is its combination with sharpness.
 
 from dataclasses import dataclass
 from math import inf, log
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -43,24 +42,24 @@ from fedwatt.models import Model
 from fedwatt.settings import Range, number
 from fedwatt.tables import PULL, Column
 
-SAFE: Final = 0.5
+SAFE = 0.5
 """μ_max is this number over the learning rate, so that η (L + μ) < 2 wherever η L < 1.5."""
-FASTEST: Final = log(1.5)
+FASTEST = log(1.5)
 """Largest change of ln μ in an update."""
-ALARM: Final = 1.5
-ALARMS: Final = 3
-PAUSE: Final = 10
-FUTILE: Final = 10
-WORKS: Final = 0.0
-PAUSES: Final = 1.0
-SATURATED: Final = 2.0
+ALARM = 1.5
+ALARMS = 3
+PAUSE = 10
+FUTILE = 10
+WORKS = 0.0
+PAUSES = 1.0
+SATURATED = 2.0
 """Conditions of a loop."""
-NAMES: Final = ("log", "ratio", "weight", "loss", "lowest", "alarms", "pause", "at_limit")
+NAMES = ("log", "ratio", "weight", "loss", "lowest", "alarms", "pause", "at_limit")
 """State of a loop, each with the prefix "loop_" in a vehicle."""
-ZERO: Final = torch.tensor(0.0).double()
+ZERO = torch.tensor(0.0).double()
 
-TRANSFER: Final = Column("transfer", float, "q_k, the share of its last gain that it got back")
-LOOP: Final = Column("loop", float, "0: the vehicle's loop works, 1: it pauses, 2: it is saturated")
+TRANSFER = Column("transfer", float, "q_k, the share of its last gain that it got back")
+LOOP = Column("loop", float, "0: the vehicle's loop works, 1: it pauses, 2: it is saturated")
 
 
 def transfer_ratio(before: Tensor, after: Tensor, now: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ nothing: `si-fedavg` equals FedAvg within 0.05 Wh on all five datasets of the me
 from dataclasses import dataclass
 from functools import partial
 from math import log
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -53,15 +53,15 @@ from fedwatt.models import Model
 from fedwatt.settings import Range, choice, number
 from fedwatt.tables import PROBED, PULL, Column
 
-SMALLEST_LOSS: Final = 1e-12
+SMALLEST_LOSS = 1e-12
 """A loss below this value is rounding."""
-SHARPNESS: Final = Column("sharpness", float, "Ĵ_k, relative sharpness of the vehicle's loss")
-PROBE_LOSS: Final = Column("probe_loss", float, "φ(0), the loss of its last probe at w_t")
-REASONS: Final = ("", "first", "age", "drift", "path", "outlier")
-PROBE_REASON: Final = Column(
+SHARPNESS = Column("sharpness", float, "Ĵ_k, relative sharpness of the vehicle's loss")
+PROBE_LOSS = Column("probe_loss", float, "φ(0), the loss of its last probe at w_t")
+REASONS = ("", "first", "age", "drift", "path", "outlier")
+PROBE_REASON = Column(
     "probe_reason", float, "why it probed: 0 not, 1 first, 2 age, 3 drift, 4 path, 5 outlier"
 )
-ZERO: Final = torch.tensor(0.0).double()
+ZERO = torch.tensor(0.0).double()
 
 
 def filter_normalised(model: Model, weights: Tensor, directions: Tensor) -> Tensor:
@@ -232,6 +232,7 @@ class TriggeredSharpness(SharpnessProximal):
     probe_schedule: str = choice("triggered")
 
     records = (*SharpnessProximal.records, PROBE_REASON)
+    server_half = "PathAverage"  # which sends L_t and the typical drift
 
     @property
     def _trigger(self) -> Trigger:
@@ -241,10 +242,6 @@ class TriggeredSharpness(SharpnessProximal):
         """Return the index's state, the trigger's, and the last drift."""
         trigger_state = {f"trigger_{name}": value for name, value in self._trigger.state().items()}
         return super().client_state(model) | trigger_state | {"last_drift": ZERO}
-
-    def server_half(self) -> type[object] | None:
-        """Return the server that sends L_t and the typical drift."""
-        return PathAverage
 
     def uploads(self, model: Model) -> Rows:
         """Return d_k, of which the server takes the median."""

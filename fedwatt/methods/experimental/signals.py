@@ -30,7 +30,6 @@ against an attacker who knows it: an update just below the threshold passes.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -45,18 +44,18 @@ from fedwatt.models import Model
 from fedwatt.settings import number
 from fedwatt.tables import Column
 
-KEEP: Final = 0.8
+KEEP = 0.8
 """β of the two parts of the noise scale."""
-ALIGNMENT: Final = Column(
+ALIGNMENT = Column(
     "alignment", float, "cosine of its last Δ_k and the global model's displacement since"
 )
-TURNS_AGAINST: Final = Column(
+TURNS_AGAINST = Column(
     "turns_against", float, f"consecutive rounds of the vehicle with an alignment below {AGAINST:g}"
 )
-EFFICIENCY: Final = Column(
+EFFICIENCY = Column(
     "efficiency", float, "‖Δ_k‖ over the length of its path in its last round: 1 is straight"
 )
-NOISE_SCALE: Final = Column("noise_scale", float, "B_noise, windows at which noise equals signal")
+NOISE_SCALE = Column("noise_scale", float, "B_noise, windows at which noise equals signal")
 
 
 def noise_parts(small: Tensor, large: Tensor, b: int, n: int) -> tuple[Tensor, Tensor]:

@@ -1,10 +1,13 @@
 """A malicious server against a vehicle's real request handler; a test per attack of the page."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedwatt.deploy.plan.certificates import SERVER, VEHICLE, Owner, owner_certificate
-from fedwatt.deploy.plan.plan import CONTEXT, canonical, make_plan
+from fedwatt.deploy.plan.plan import CONTEXT, FIELDS, canonical, make_plan
 from fedwatt.deploy.server.run_state import RUN_LOCK
 from fedwatt.deploy.vehicle.acceptance import Acceptance
 from fedwatt.deploy.vehicle.answers import MOST_SET_CHANGES, Answers
@@ -25,7 +28,7 @@ from fedwatt.deploy.wire import Content, pack, unpack
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.files import holding
 from fedwatt.privacy.secure.keys import public_bytes
-from fedwatt.runs.config import from_toml
+from fedwatt.runs.config import SECTIONS, MethodChoice, RunConfig, from_toml
 from tests.deploy.fleets import (
     OPEN,
     Loopback,
@@ -89,19 +92,34 @@ def _another(value: Any) -> Any:
     return [*value, 1] if isinstance(value, list) else f"{value}x"
 
 
+def all_settings(config: RunConfig) -> set[str]:
+    """The name of every setting of a run with one method, from the classes that hold them."""
+    parts = {field.name for field in fields(RunConfig)}
+    assert parts == {"methods", "seeds", "device", *SECTIONS, "plugins"}
+    (choice,) = config.methods
+    choice_fields = {field.name for field in fields(MethodChoice)} - {"method"} | {"name"}
+    return (
+        {"seeds", "device"}
+        | {f"{name}.{field.name}" for name, kind in SECTIONS.items() for field in fields(kind)}
+        | {f"method.{name}" for name in choice_fields | choice.method.settings.keys()}
+    )
+
+
 def test_no_field_of_the_configuration_changes_without_a_new_signature(
     vehicle: RequestHandler, fleet: Path
 ) -> None:
-    content = signed(config_text(fleet))
+    more = 'learning_rate = 0.01\nschedule = "constant"\n'
+    content = signed(config_text(fleet, "fo-ri-fedavg", more=more))
     table = json.loads(content)
-    configuration = tomllib.loads(table["plan"]["configuration"])
-    fields = dict(changed_fields(configuration))
-    assert {"data.horizon", "data.split_seed", "data.stride", "model.name"} <= fields.keys()
-    assert len(fields) > 90
-    for name, other in fields.items():
+    changed = dict(changed_fields(tomllib.loads(table["plan"]["configuration"])))
+    assert changed.keys() == all_settings(plan_of(content).config)
+    assert {"data.horizon", "data.split_seed", "model.name", "method.alpha"} <= changed.keys()
+    changed["plugins"] = {**changed["device"], "plugins": {"model": {"mlp": "0" * 64}}}
+    for name, other in changed.items():
         plan = {**table["plan"], "configuration": tomli_w.dumps(other)}
         assert enrol(vehicle, canonical({**table, "plan": plan})) == "failed", name
-    for name in ("id", "fedwatt", "valid", "revoked"):
+    assert table["plan"].keys() == FIELDS
+    for name in FIELDS - {"configuration"}:
         plan = {**table["plan"], name: ["1"] if name != "id" else "0"}
         assert enrol(vehicle, canonical({**table, "plan": plan})) == "failed", name
     assert not list(vehicle.state.rglob("plan.json"))
@@ -237,8 +255,8 @@ def test_a_revoked_vehicle_is_in_no_sum_though_the_server_lies(
         liar, Content({**request.values, "signed_plan": old}, {})
     )
     run = deployed(content, grid, tmp_path / "run")
-    told = json.loads((run / "environment.json").read_text())
-    assert told
+    record = json.loads((run / "environment.json").read_text())
+    assert record
     survivors = {node for node, kind, _ in grid.sent if kind == "sum-reveal"}
     assert 1 not in survivors
 
@@ -248,8 +266,8 @@ def test_sets_of_vehicles_in_sums_over_places_change_a_few_times(tmp_path: Path)
 
     answers = Answers(tmp_path)
     for number in range(MOST_SET_CHANGES + 1):
-        own = answers.check_set([f"car-{n}" for n in range(10 - number)])
-        answers.add(Slot("elevation", "", number), "r", vehicles=own)
+        checks = answers.check_set([f"car-{n}" for n in range(10 - number)])
+        answers.add(Slot("elevation", "", number), "r", vehicles=checks)
     answers.check_set([f"car-{n}" for n in range(10 - MOST_SET_CHANGES)])
     with pytest.raises(DataError, match="changed too often"):
         Answers(tmp_path).check_set(["car-0", "car-1"])
@@ -260,15 +278,15 @@ def listed(secure: bool) -> dict[str, set[str]]:
     page = (Path(__file__).parents[3] / "docs" / "privacy.md").read_text(encoding="utf-8")
     _, _, replies = page.partition("**Replies**")
     under_masks, _, plain = replies.partition("Under a plan without secure aggregation")
-    fields: dict[str, set[str]] = {}
+    page_fields: dict[str, set[str]] = {}
     for text in (under_masks,) if secure else (under_masks, plain.partition("Trips, positions")[0]):
         for line in text.splitlines():
             if line.startswith("| `"):
                 kinds, contents = line.strip("| ").split(" | ", 1)
                 for kind in re.findall("`([^`]+)`", kinds):
-                    more = fields.get(kind, set()) if kind == "enrol" else set()
-                    fields[kind] = more | set(re.findall("`([^`]+)`", contents))
-    return fields
+                    more = page_fields.get(kind, set()) if kind == "enrol" else set()
+                    page_fields[kind] = more | set(re.findall("`([^`]+)`", contents))
+    return page_fields
 
 
 @pytest.mark.parametrize("secure", [True, False])
@@ -282,14 +300,14 @@ def test_the_page_lists_what_leaves_a_vehicle(secure: bool, fleet: Path, tmp_pat
     for _, kind, body in grid.sent:
         content = unpack(body)
         assert pack(content) == body, "no byte beside the fields"
-        fields = {*content.values, *content.arrays} - {"status"}
-        assert captured.setdefault(kind, fields) == fields
+        names = {*content.values, *content.arrays} - {"status"}
+        assert captured.setdefault(kind, names) == names
     steps = {"sum-keys", "sum-shares", "sum-agree", "sum-reveal"} if secure else {"personalise"}
     assert captured.keys() == {"enrol", "train", "evaluate", "final", *steps}
-    for kind, fields in captured.items():
-        assert fields == page[kind], kind
+    for kind, names in captured.items():
+        assert names == page[kind], kind
     # Every kind that a vehicle may send is on the page, maps included, with its declared fields.
-    declared = {kind: set(fields) for kind, fields in REPLIES.items() if kind != VECTOR}
+    declared = {kind: set(names) for kind, names in REPLIES.items() if kind != VECTOR}
     for kind in declared if not secure else declared.keys() - {"train", "evaluate", "final"}:
         if kind not in ("enrol", "personalise"):
             assert page[kind] == declared[kind], kind
@@ -330,6 +348,21 @@ def test_a_second_run_into_the_same_folder_is_refused(fleet: Path, tmp_path: Pat
     deployed(config_text(fleet, rounds=1), loopback(fleet, tmp_path / "a"), out)
     with pytest.raises(RunError):
         deployed(config_text(fleet, rounds=2), loopback(fleet, tmp_path / "b"), out)
+
+
+def test_two_runs_into_one_folder_do_not_both_succeed(fleet: Path, tmp_path: Path) -> None:
+    """Two processes of `fedwatt run`, side by side."""
+    words = [sys.executable, "-m", "fedwatt", "run", "--data", str(fleet), "--method", "fedavg"]
+    words += ["--rounds", "3", "--seeds", "1", "--no-baselines", "--out", "run"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    both = [
+        subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    messages = [process.communicate(timeout=300)[1] for process in both]
+    assert sorted(process.returncode for process in both) == [0, 2], messages
+    refusal = messages[both[0].returncode == 0]
+    assert re.search(r"Another process is writing into run|run is not empty", refusal)
 
 
 def test_damaged_and_replayed_messages_of_a_sum_are_refused(fleet: Path, tmp_path: Path) -> None:

@@ -1,16 +1,22 @@
 """Hard limits of the computing process: memory, CPU time, wall-clock time."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedwatt.deploy import log
 from fedwatt.deploy.vehicle.acceptance import Acceptance
+from fedwatt.deploy.vehicle.handler import RequestHandler
 from fedwatt.deploy.vehicle.worker import Worker, answer_jobs, limit_memory
-from fedwatt.deploy.wire import Content
+from fedwatt.deploy.wire import Content, pack, unpack
 from fedwatt.errors import DataError
+from fedwatt.telemetry.store import read_vehicle, vehicle_folders
+from tests.deploy.fleets import OPEN, config_text, credentials, make_fleet, plan_of, signed
+from tests.deploy.vehicle.test_malicious_requests import SIZE
 
 
 class Greedy:
@@ -36,9 +42,9 @@ def child(pipe: Any, folder: Path, state: Path, acceptance: Acceptance, *_: Any)
 @pytest.fixture
 def worker(tmp_path: Path) -> Any:
     limits = Acceptance(cpu_seconds=1, wall_seconds=10.0, memory_mb=256)
-    own = Worker(tmp_path, tmp_path, limits, target=child)
-    yield own
-    own.stop()
+    started = Worker(tmp_path, tmp_path, limits, target=child)
+    yield started
+    started.stop()
 
 
 def test_a_job_within_its_limits_is_computed(worker: Worker) -> None:
@@ -62,3 +68,45 @@ def test_a_job_beyond_a_limit_ends_and_the_next_is_computed(
         worker.compute(job)
     assert time.monotonic() - began < 50
     assert worker.compute(("memory", 1)).values
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("batch = 1000000000", "needs more than memory_mb = 1024"),
+        ("epochs = 40000", "exceeded cpu_seconds = 3"),
+    ],
+)
+def test_a_greedy_plan_is_ended_and_the_vehicle_goes_on(
+    setting: str,
+    reason: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The owner has signed its expensive settings."""
+    fleet = make_fleet(tmp_path / "fleet")
+    limits = replace(OPEN, cpu_seconds=3, memory_mb=1024)
+    folder = vehicle_folders(fleet)[0]
+    state = tmp_path / "state"
+    worker = Worker(folder, state, limits)
+    own = credentials(read_vehicle(folder).name)
+    vehicle = RequestHandler(folder, state, own, limits, worker)
+    text = config_text(fleet, "fo-ri-fedavg")
+    content = signed(text.replace("batch = 16", setting))
+    request = {"plan": plan_of(content).digest, "method": "fo-ri-fedavg", "round": 0}
+    weights = {"weights": np.full(SIZE, 0.1, dtype=np.float32)}
+    sent = {"counted": -1, "population": 4, "population_windows": 400.0}
+
+    def status(kind: str, arrays: dict[str, Any], **values: Any) -> str:
+        reply = vehicle.handle(pack(Content({"kind": kind, **values}, arrays)))
+        return str(unpack(reply).values["status"])
+
+    try:
+        assert status("enrol", {}, signed_plan=content) == "done"
+        monkeypatch.setattr(log, "propagate", True)
+        assert status("train", weights, **request, **sent) == "failed"
+        assert reason in caplog.text
+        assert status("evaluate", weights, **request) == "done"
+    finally:
+        worker.stop()
