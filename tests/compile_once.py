@@ -20,17 +20,17 @@ def compile_once(folder: Path, command: list[str]) -> int:
         return subprocess.call(command)
     place = command.index("-o") + 1
     made = Path(command[place])
-    own = {sources[0], command[place]}
-    flags = "\0".join(word for word in command if word not in own)
-    known = hashlib.sha256(flags.encode() + Path(sources[0]).read_bytes()).hexdigest()
-    if not (folder / known).exists():
+    varying = {sources[0], command[place]}
+    flags = "\0".join(word for word in command if word not in varying)
+    reference = hashlib.sha256(flags.encode() + Path(sources[0]).read_bytes()).hexdigest()
+    if not (folder / reference).exists():
         status = subprocess.call(command)
         if status == 0 and folder.exists():
-            mine = folder / f"{known}.{os.getpid()}"
+            mine = folder / f"{reference}.{os.getpid()}"
             shutil.copy(made, mine)
-            mine.replace(folder / known)
+            mine.replace(folder / reference)
         return status
-    shutil.copy(folder / known, made)
+    shutil.copy(folder / reference, made)
     return 0
 
 

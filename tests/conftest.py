@@ -1,4 +1,4 @@
-"""What all tests share: files that nobody waits for, C that is compiled once, and their order."""
+"""Shared by all tests: files that nobody waits for, C that is compiled once, and their order."""
 
 import os
 import shlex
@@ -12,19 +12,13 @@ from typing import IO
 import pytest
 
 LONGEST = (
-    "deploy/test_flower.py",
     "cli/test_cli.py",
-    "deploy/test_terrain_masked.py",
     "test_tutorials.py",
-    "tuning/test_ray_workers.py",
     "tuning/test_grid.py",
     "engine/test_cpu.py",
-    "deploy/test_equivalence.py",
-    "deploy/test_level.py",
+    "deploy/server/test_equivalence.py",
     "edge/test_elevation.py",
-    "edge/test_level.py",
-    "deploy/test_faults.py",
-    "track/test_trackers.py",
+    "runs/test_trackers.py",
 )
 """Files that take ten seconds or more, the longest first."""
 WRAPPER = Path(__file__).with_name("compile_once.py")
@@ -38,10 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or shutil.which(compiler.split(" ")[0]) is None:
         return  # workers have inherited CC from the process that started them
     folder = Path(mkdtemp(prefix="fedwatt-compiled-"))
-    own = shlex.join([sys.executable, "-IS", str(WRAPPER), str(folder)])
+    wrapper = shlex.join([sys.executable, "-IS", str(WRAPPER), str(folder)])
     # One word, since Triton takes CC as the name of a file.
     command = folder / "cc"
-    command.write_text(f'#!/bin/sh\nexec {own} {compiler} "$@"\n', encoding="utf-8")
+    command.write_text(f'#!/bin/sh\nexec {wrapper} {compiler} "$@"\n', encoding="utf-8")
     command.chmod(0o700)
     config.stash[COMPILED] = folder, os.environ.get("CC")
     os.environ["CC"] = str(command)
@@ -59,8 +53,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Workers are dealt whole files in this order, so that none is left with a long one."""
+    """Give workers whole files in this order, so that none is left with a long one."""
     here = Path(__file__).parent
+    missing = [file for file in LONGEST if not (here / file).is_file()]
+    if missing:
+        names = ", ".join(missing)
+        raise pytest.UsageError(f"tests/conftest.py: LONGEST names missing files, {names}.")
     place = {here / file: number for number, file in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
 

@@ -1,4 +1,4 @@
-"""Where the examples are, which tests use as anybody would."""
+"""Paths of the examples, which tests use as anybody would."""
 
 from pathlib import Path
 

@@ -73,8 +73,8 @@ def test_routes_in_a_model_file(model: Path, tmp_path: Path) -> None:
     with_note(model, "fedwatt.routes", b64encode(bomb(2 * GIGABYTE)).decode())
     assert model.stat().st_size < 4_000_000
     (tmp_path / "way.csv").write_text("lat,lon\n42.0,-83.0\n42.1,-83.0\n")
-    said = refusal("route", "way.csv", "--model", model, cwd=tmp_path)
-    assert "holds no routes that can be read: it unpacks to more than 134,217,728 bytes" in said
+    message = refusal("route", "way.csv", "--model", model, cwd=tmp_path)
+    assert "holds no routes that can be read: it unpacks to more than 134,217,728 bytes" in message
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_elevation_in_a_model_file(model: Path, tmp_path: Path, nodes: int, sent
 def test_gzip_of_a_table(tmp_path: Path) -> None:
     packed = bomb(2 * GIGABYTE, b"DayNum,VehId", wbits=-15)
     (tmp_path / "week.csv.gz").write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + packed)
-    said = refusal("data", "import", "ved", "week.csv.gz", "--out", "fleet", cwd=tmp_path)
-    assert "week.csv.gz is truncated or damaged (OSError)" in said
+    message = refusal("data", "import", "ved", "week.csv.gz", "--out", "fleet", cwd=tmp_path)
+    assert "week.csv.gz is truncated or damaged (OSError)" in message
 
 
 def test_archive(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_archive(tmp_path: Path) -> None:
     with py7zr.SevenZipFile(tmp_path / "week.7z", "w", filters=fast) as archive:
         archive.writestr(bytes(256 << 20), "week.csv")
     assert (tmp_path / "week.7z").stat().st_size < 100_000
-    said = refusal("data", "import", "ved", "week.7z", "--out", "fleet", cwd=tmp_path)
-    assert "would unpack to 0.3 GB, more than 100 times its size" in said
+    message = refusal("data", "import", "ved", "week.7z", "--out", "fleet", cwd=tmp_path)
+    assert "would unpack to 0.3 GB, more than 100 times its size" in message
 
 
 def test_a_table_of_one_endless_line(tmp_path: Path) -> None:
@@ -115,10 +115,10 @@ def test_a_table_of_one_endless_line(tmp_path: Path) -> None:
         '[channels.speed_mps]\ncolumn = "v"\nunit = "km/h"\n'
         '[channels.power_w]\ncolumn = "p"\nunit = "W"\n'
     )
-    said = refusal(
+    message = refusal(
         "data", "import", "csv", "day.csv", "--map", "map.toml", "--out", "f", cwd=tmp_path
     )
-    assert "day.csv: a line is longer than 16 MB, so it is no table" in said
+    assert "day.csv: a line is longer than 16 MB, so it is no table" in message
 
 
 DEEP = "[" * 100_000

@@ -110,8 +110,8 @@ def followed(
 
 def unlisted(entered: set[str], walk: list[tuple[str, str]]) -> set[str]:
     """Return the entered files that are neither of a walk, nor helpers, nor of the C path."""
-    rest = entered - {file for file, _ in walk} - HELPERS.keys()
-    return {file for file in rest if not file.startswith("engine/kernels/")}
+    remainder = entered - {file for file, _ in walk} - HELPERS.keys()
+    return {file for file in remainder if not file.startswith("engine/kernels/")}
 
 
 def test_a_round_of_fo_ri_fedavg_goes_through_the_files_of_its_walk(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the README and the documentation show is what happens."""
+"""Commands and outputs in the README and the documentation are the real ones."""
 
 import json
 import re
@@ -46,10 +46,10 @@ def test_configurations_are_valid(page: str, text: str) -> None:
 
 def test_every_setting_is_documented_with_its_default() -> None:
     (text,) = blocks(ROOT / "docs" / "configuration.md", "toml")
-    shown = tomllib.loads(text)
+    record = tomllib.loads(text)
     for section, kind in SECTIONS.items():
-        assert list(shown[section]) == [field.name for field in fields(kind)], section
-        assert getattr(from_tables(shown), section) == getattr(RunConfig(), section)
+        assert list(record[section]) == [field.name for field in fields(kind)], section
+        assert getattr(from_tables(record), section) == getattr(RunConfig(), section)
 
 
 def typed_commands(text: str) -> list[str]:
@@ -114,15 +114,15 @@ def test_typed_commands_are_accepted(page: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def trouble_with(line: str) -> str:
-    """Return what is wrong with a command that is shown; nothing if it and its options exist."""
+    """Return the fault of a shown command; nothing if it and its options exist."""
     node, words = command_of(line)
     if node is COMMAND:
         return f"'fedwatt {line}' is no command"
-    known = {"--help"}
+    reference = {"--help"}
     for parameter in node.params:
-        known.update(parameter.opts, parameter.secondary_opts)
-    shown = re.findall(r"(?<!\S)--[a-z-]+", " ".join(words))
-    unknown = [option for option in shown if option not in known]
+        reference.update(parameter.opts, parameter.secondary_opts)
+    matches = re.findall(r"(?<!\S)--[a-z-]+", " ".join(words))
+    unknown = [option for option in matches if option not in reference]
     return f"'fedwatt {line}' has no option {unknown[0]}" if unknown else ""
 
 
@@ -135,17 +135,17 @@ def test_commands_and_their_options_exist(page: Path) -> None:
 @pytest.mark.parametrize("name", ["python.md", "commands.md", "configuration.md", "data.md"])
 def test_references_are_what_the_code_says(name: str) -> None:
     made = runpy.run_path(str(ROOT / "tools" / "reference.py"))["PAGES"][name]()
-    shown = (ROOT / "docs" / name).read_text(encoding="utf-8")
-    assert shown == made, "write it again: python tools/reference.py"
+    output = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert output == made, "write it again: python tools/reference.py"
 
 
 def test_every_page_is_on_the_site() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     listed = re.findall(r"([\w/-]+\.md)$", text, re.MULTILINE)
-    there = [path.relative_to(ROOT / "docs").as_posix() for path in PAGES[1 : -len(EXAMPLES)]]
-    assert sorted(listed) == sorted(there)
+    present = [path.relative_to(ROOT / "docs").as_posix() for path in PAGES[1 : -len(EXAMPLES)]]
+    assert sorted(listed) == sorted(present)
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    assert not [name for name in there if name != "index.md" and f"]({name})" not in index]
+    assert not [name for name in present if name != "index.md" and f"]({name})" not in index]
 
 
 def anchors(page: Path) -> set[str]:
@@ -231,8 +231,8 @@ READ = {path.relative_to(ROOT).as_posix(): path for path in (*PAGES, *TEMPLATES)
 @pytest.mark.parametrize("name", [*READ, "help texts"])
 def test_no_page_has_the_habits_that_the_vocabulary_replaces(name: str) -> None:
     text = help_texts() if name == "help texts" else READ[name].read_text(encoding="utf-8")
-    found = [text[max(0, m.start() - 40) : m.end() + 30] for m in HABITS.finditer(text)]
-    assert not found
+    result = [text[max(0, m.start() - 40) : m.end() + 30] for m in HABITS.finditer(text)]
+    assert not result
 
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))

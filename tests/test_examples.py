@@ -65,21 +65,23 @@ def test_from_python(method: str, model: str, target: str, stored: Path, tmp_pat
     fedavg = run.train("fedavg")
     assert torch.equal(trained.state.weights, fedavg.state.weights) == (method == "fedavg")
     back = load(trained.save(tmp_path / "run"))
-    found = back.predict(fleet)
+    predictions = back.predict(fleet)
     # Equal but for where weights lie in memory, which may change how a product is rounded.
-    np.testing.assert_allclose(found["car-001"], trained.predict(fleet)["car-001"], rtol=1e-6)
+    np.testing.assert_allclose(predictions["car-001"], trained.predict(fleet)["car-001"], rtol=1e-6)
     back.export(tmp_path / "model.onnx")
     file = EnergyModel(tmp_path / "model.onnx")
     client = fleet.clients[0]
     scaled = file.energies(client.series, client.ends["test"])
-    np.testing.assert_allclose(client.energy_wh(scaled), found["car-001"], rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(
+        client.energy_wh(scaled), predictions["car-001"], rtol=1e-4, atol=1e-2
+    )
 
 
 def test_fedavgm_is_what_fedwatt_has(stored: Path) -> None:
     run = Run.on(load_fleet(stored, DataSettings(**SETTINGS)), training=Training(rounds=3))
-    own = run.train(get(FEDAVGM, beta=0.7))
-    known = run.train(get("fedavg@sgd", server_momentum=0.7))
-    assert torch.equal(own.state.weights, known.state.weights)
+    outcome = run.train(get(FEDAVGM, beta=0.7))
+    reference = run.train(get("fedavg@sgd", server_momentum=0.7))
+    assert torch.equal(outcome.state.weights, reference.state.weights)
 
 
 def test_the_next_minute_is_the_next_minute(stored: Path) -> None:
@@ -157,9 +159,9 @@ def test_on_the_command_line(stored: Path, tmp_path: Path, monkeypatch: pytest.M
 
     trip = vehicle.trips[0]
     columns = trip_features(trip, feature_names("base"), "car-002")
-    found = EnergyModel(Path("sam.onnx")).energies(columns, np.arange(19, trip.seconds))
+    energies_wh = EnergyModel(Path("sam.onnx")).energies(columns, np.arange(19, trip.seconds))
     expected = killed.predict(trip, vehicle="car-002")
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(energies_wh, expected, rtol=1e-4, atol=1e-2)
     with pytest.raises(DataError, match="predicts next_minute of single windows, which do not add"):
         EnergyModel(Path("sam.onnx")).refuse_unless_telemetry()
 
@@ -168,8 +170,8 @@ def test_changed_code_is_said_and_stops_a_resumed_run(
     stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    own = Path("sam.py")
-    own.write_text((EXAMPLES / "sam.py").read_text(encoding="utf-8"))
+    file = Path("sam.py")
+    file.write_text((EXAMPLES / "sam.py").read_text(encoding="utf-8"))
     args = ["run", "--data", str(stored), "--method", "./sam.py:sam", "--rounds", "1"]
     args += ["--seeds", "1", *(f"--set=data.{name}={value}" for name, value in SETTINGS.items())]
     wrong = CliRunner().invoke(app, [*args, "--method", "./sam.py:sma", "--out", "none"])
@@ -178,7 +180,7 @@ def test_changed_code_is_said_and_stops_a_resumed_run(
     fleet = load_fleet(stored, DataSettings(**SETTINGS))
     Run.on(fleet, training=Training(rounds=1)).train("./sam.py:sam").save("run")
     before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
-    own.write_text(own.read_text(encoding="utf-8") + "# better\n")
+    file.write_text(file.read_text(encoding="utf-8") + "# better\n")
     stopped = CliRunner().invoke(app, ["run", "--resume", "--out", "run"])
     assert "The code of './sam.py:sam' has changed since the run in run was begun" in str(
         stopped.exception
@@ -189,8 +191,8 @@ def test_changed_code_is_said_and_stops_a_resumed_run(
         Path("run/config.toml"), Path("new"), resume=False, methods=None, options={}, assignments=[]
     )
     assert again.methods[0].label == "sam"
-    said = " ".join(capsys.readouterr().err.split())
-    assert "The code of './sam.py:sam' has changed since run/config.toml was written." in said
+    words = " ".join(capsys.readouterr().err.split())
+    assert "The code of './sam.py:sam' has changed since run/config.toml was written." in words
 
 
 def test_a_reader_of_ones_own(tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package that declares the model "seven", as if it were installed."""
     (folder / "site" / "sevens-1.2.dist-info").mkdir(parents=True)
-    about = folder / "site" / "sevens-1.2.dist-info"
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: sevens\nVersion: 1.2\n")
-    (about / "entry_points.txt").write_text("[fedwatt.models]\nseven = sevens:seven\n")
+    subject = folder / "site" / "sevens-1.2.dist-info"
+    (subject / "METADATA").write_text("Metadata-Version: 2.1\nName: sevens\nVersion: 1.2\n")
+    (subject / "entry_points.txt").write_text("[fedwatt.models]\nseven = sevens:seven\n")
     (folder / "site" / "sevens.py").write_text('"""Sevens."""\nseven = 7\n')
     monkeypatch.syspath_prepend(folder / "site")
     yield folder
@@ -39,8 +39,12 @@ def package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_file(folder: Path) -> None:
-    found = number("./own.py:one")
-    assert (found.value, found.origin, found.summary) == (1, "./own.py", "Own things.")
+    plugin_number = number("./own.py:one")
+    assert (plugin_number.value, plugin_number.origin, plugin_number.summary) == (
+        1,
+        "./own.py",
+        "Own things.",
+    )
     assert number(f"{folder}/own.py:two").value == 2  # what it imports from beside it, too
     assert str(folder) not in sys.path
 
@@ -61,8 +65,12 @@ def test_module_from_the_working_folder(folder: Path) -> None:
 def test_entry_point(package: Path) -> None:
     assert plugins.refers("seven", "model")
     assert not plugins.refers("seven", "method")
-    found = number("seven")
-    assert (found.value, found.origin, found.summary) == (7, "sevens 1.2", "Sevens.")
+    plugin_number = number("seven")
+    assert (plugin_number.value, plugin_number.origin, plugin_number.summary) == (
+        7,
+        "sevens 1.2",
+        "Sevens.",
+    )
 
 
 def test_a_file_that_came_with_a_task(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

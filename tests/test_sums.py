@@ -27,12 +27,12 @@ def test_sums_are_within_half_a_step_a_vehicle(seed: int, vehicles: int, bits: i
     rng = np.random.default_rng(seed)
     values = [{"a": rng.uniform(-3, 3, 5), "b": rng.uniform(-1e6, 1e6, 1)} for _ in range(vehicles)]
     kind = np.dtype(f"<u{bits // 8}")
-    total = sum((layout.encode(own) for own in values), np.zeros(layout.length, kind))
+    total = sum((layout.encode(value_row) for value_row in values), np.zeros(layout.length, kind))
     sums = layout.decode(total)
     assert sums["clipped"] == 0
     for name, made in layout.steps.items():
         for place in range(len(values[0][name])):
-            exact = sum(Fraction(own[name][place]) for own in values)
+            exact = sum(Fraction(contribution[name][place]) for contribution in values)
             error = abs(Fraction(float(sums[name][place])) - exact)
             assert error <= Fraction(vehicles * made / 2) + abs(exact) / 2**53
 
@@ -40,7 +40,7 @@ def test_sums_are_within_half_a_step_a_vehicle(seed: int, vehicles: int, bits: i
 def test_whole_numbers_add_up_exactly_and_wrap_like_signed_ones() -> None:
     layout = VectorLayout({"n": (2, 10_000.0)}, vehicles=3)
     vectors = [[9_999, -7], [1, -9_000], [-10_000, 9_007]]
-    total = sum(layout.encode({"n": np.array(own)}) for own in vectors)
+    total = sum(layout.encode({"n": np.array(vector)}) for vector in vectors)
     assert layout.decode(total)["n"].tolist() == [0.0, 0.0]
 
 

@@ -22,8 +22,8 @@ def test_the_version_is_the_same_wherever_it_stands() -> None:
         ("pyproject.toml", r'^version = "(.*)"'),
         ("CITATION.cff", r"^version: (.*)"),
     ):
-        found = re.findall(pattern, (root / file).read_text(encoding="utf-8"), re.MULTILINE)
-        assert found == [fedwatt.__version__], file
+        matches = re.findall(pattern, (root / file).read_text(encoding="utf-8"), re.MULTILINE)
+        assert matches == [fedwatt.__version__], file
 
 
 def test_an_unknown_name_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""What is declared is what is filled, and files keep their columns."""
+"""Declared columns are filled, and files keep their columns."""
 
 from math import isnan, nan
 
@@ -75,14 +75,14 @@ def test_functions_fill_what_they_are_declared_to() -> None:
     errors = evaluation_columns(model, model, [5], [False])
     nobody = Clients({column.name: [] for column in declared("clients").columns}, [])
     training = nobody.training_columns(0, available=3, learning_rate=0.1, clock=nan, agreement=nan)
-    for found, columns in (
+    for result, columns in (
         (errors, declared("rounds").filled_by(EVALUATION)),
         (UNEVALUATED, declared("rounds").filled_by(EVALUATION)),
         (training, declared("rounds").filled_by(TRAINING)),
         (error_columns(sums), declared("vehicles").filled_by(ERRORS)),
     ):
-        assert found.keys() == {column.name for column in columns}
-        assert all(type(found[column.name]) is column.kind for column in columns)
+        assert result.keys() == {column.name for column in columns}
+        assert all(type(result[column.name]) is column.kind for column in columns)
     assert {column.name for column in declared("clients").filled_by(OUTCOME)} == {
         "steps",
         "replied",
@@ -102,8 +102,8 @@ def test_a_column_is_of_one_of_four_types() -> None:
 
 
 def test_what_a_rule_records_besides_comes_last() -> None:
-    own = Column("temper", float, "how it felt")
-    assert [column.name for column in recorded([ROUGHNESS, own])] == [
+    temper = Column("temper", float, "how it felt")
+    assert [column.name for column in recorded([ROUGHNESS, temper])] == [
         "drift",
         "roughness",
         "pull",

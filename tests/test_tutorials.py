@@ -29,20 +29,20 @@ def test_shapes_differ_in_words_only() -> None:
 @page
 def test_it_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shown = tutorials.cells(page.read_text(encoding="utf-8"))
-    for before, after in zip(shown, tutorials.executed(shown), strict=True):
+    blocks = tutorials.cells(page.read_text(encoding="utf-8"))
+    for before, after in zip(blocks, tutorials.executed(blocks), strict=True):
         assert shape(before.output) == shape(after.output), after.text
 
 
 @page
 def test_the_notebook_has_the_same_cells(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    found = tutorials.cells(text)
-    assert tutorials.written(found) == text
-    kept = (ROOT / "notebooks" / f"{page.stem}.ipynb").read_text(encoding="utf-8")
-    assert kept == tutorials.notebook(found), "write it again: python tools/tutorials.py"
-    code = [cell for cell in json.loads(kept)["cells"] if cell["cell_type"] == "code"]
-    assert len(code) == sum(cell.kind != "markdown" for cell in found) >= 4
-    for cell in json.loads(kept)["cells"]:
+    blocks = tutorials.cells(text)
+    assert tutorials.written(blocks) == text
+    remaining = (ROOT / "notebooks" / f"{page.stem}.ipynb").read_text(encoding="utf-8")
+    assert remaining == tutorials.notebook(blocks), "write it again: python tools/tutorials.py"
+    code = [cell for cell in json.loads(remaining)["cells"] if cell["cell_type"] == "code"]
+    assert len(code) == sum(cell.kind != "markdown" for cell in blocks) >= 4
+    for cell in json.loads(remaining)["cells"]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", "".join(cell["source"])):
             assert (ROOT / "notebooks" / target).exists(), target

@@ -73,7 +73,7 @@ def outcome(folder: Path, vehicles: list) -> Outcome:
     config = from_toml(CONFIG.replace("FLEET", str(folder / "fleet")))
     Run(config, out=folder / "run", observer=Silent()).execute()
     short = replace(config, training=replace(config.training, rounds=2, patience=0))
-    tune(short, folder / "study", trials=3, on_trial=lambda label, wanted, study: None)
+    tune(short, folder / "study", trials=3, on_trial=lambda label, expected, study: None)
     plan = Plan(trials=3, further=0, rounds=2, steps=2, every=1, fine_tuning=(2,), seeds=(1, 2))
     carry_out(PlannedRun("synthetic base", "fedavg", plan, "cpu"), run_fleet(config), folder)
     study = json.loads((folder / "study" / "tuning.json").read_text())

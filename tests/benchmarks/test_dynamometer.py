@@ -48,8 +48,8 @@ def test_steady_driving_by_hand():
 
 
 def test_signs_cancel_in_the_mean_and_not_in_the_mean_absolute():
-    found = summary(np.array([3.0, -1.0]))
-    assert (found["mean_absolute_percent"], found["mean_percent"]) == (2.0, 1.0)
+    error_summary = summary(np.array([3.0, -1.0]))
+    assert (error_summary["mean_absolute_percent"], error_summary["mean_percent"]) == (2.0, 1.0)
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="needs the dynamometer tests of ../shared/data")

@@ -12,7 +12,7 @@ def test_the_table_is_the_record() -> None:
 
 
 def test_a_computer_that_only_predicts_stays_small() -> None:
-    found = json.loads(RECORD.read_text())["installed"]
-    assert list(found) == list(PURPOSE)
-    assert found["edge"]["megabytes"] < 250
-    assert not found["edge"]["torch"] and found["train"]["torch"]
+    record = json.loads(RECORD.read_text())["installed"]
+    assert list(record) == list(PURPOSE)
+    assert record["edge"]["megabytes"] < 250
+    assert not record["edge"]["torch"] and record["train"]["torch"]

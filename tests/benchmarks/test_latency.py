@@ -19,14 +19,14 @@ from fedwatt.cli import app
 def test_both_engines_at_both_batches():
     threads = torch.get_num_threads()
     seen = []
-    found = measure(
+    latencies = measure(
         backbone_subjects(("mlp",)), windows=640, progress=lambda *done: seen.append(done)
     )
     assert torch.get_num_threads() == threads
-    assert [(row.engine, row.batch) for row in found] == [
+    assert [(row.engine, row.batch) for row in latencies] == [
         (engine, batch) for engine in ("PyTorch", "onnxruntime") for batch in (1, 32)
     ]
-    assert all(0 < row.median_us <= row.p95_us and row.windows == 640 for row in found)
+    assert all(0 < row.median_us <= row.p95_us and row.windows == 640 for row in latencies)
     assert seen == [(done, 40) for done in range(1, 41)]
 
 
@@ -51,9 +51,9 @@ def test_models_and_engines_take_turns_on_one_thread_without_gradients():
 
 def test_a_slow_model_is_measured_on_fewer_windows():
     slow = Subject("slow", {"PyTorch": lambda batch: time.sleep(0.002)})
-    found = measure([slow], windows=2000, longest_s=0.1)[0]
+    latencies = measure([slow], windows=2000, longest_s=0.1)[0]
     # 0.1 s hold about 50 calls of 2 ms; every one of the 20 blocks makes at least one.
-    assert 20 <= found.windows <= 80 and found.median_us >= 2000
+    assert 20 <= latencies.windows <= 80 and latencies.median_us >= 2000
 
 
 def test_the_first_calls_are_not_in_the_numbers():

@@ -49,8 +49,10 @@ def test_more_vehicles_than_files_are_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_vehicles_have_the_keys_that_the_store_accepts(tmp_path: Path) -> None:
     store = make_store(tmp_path / "server", 3, configuration(Load(3, 3)))
     fleet = list(vehicles(store.folder, "127.0.0.1:9", range(3), 1.0, 0))
-    assert [one.name for one in fleet] == sorted(name for name, _ in store.accepted().values())
-    assert len({one.link.public for one in fleet}) == 3
+    assert [vehicle.name for vehicle in fleet] == sorted(
+        name for name, _ in store.accepted().values()
+    )
+    assert len({vehicle.link.public for vehicle in fleet}) == 3
     assert ErrorSums.from_array(ERRORS).rmse == pytest.approx(31.6, abs=0.03)
 
 

@@ -35,28 +35,28 @@ def test_a_link_has_speed_grade_and_time_since_the_start():
         "drive": np.array([30.0, 0.0]),
         "climate": np.array([60_000.0, 0.0]),
     }
-    found = linked(np.array([0, 1]), pieces, np.array([50.0, 20.0]), 5.0)
-    assert found["speed_mph"].tolist() == pytest.approx([22.369, 11.185], abs=1e-3)
-    assert found["grade_percent"].tolist() == [1.0, -2.0]
-    assert found["minutes"].tolist() == [0.0, 0.5]
-    assert found["standing_share"].tolist() == [0.0, 0.25]
-    assert found["climate_kw"].tolist() == [2.0, 0.0]
-    assert found["kwh"].tolist() == [0.05, 0.02]
+    links = linked(np.array([0, 1]), pieces, np.array([50.0, 20.0]), 5.0)
+    assert links["speed_mph"].tolist() == pytest.approx([22.369, 11.185], abs=1e-3)
+    assert links["grade_percent"].tolist() == [1.0, -2.0]
+    assert links["minutes"].tolist() == [0.0, 0.5]
+    assert links["standing_share"].tolist() == [0.0, 0.25]
+    assert links["climate_kw"].tolist() == [2.0, 0.0]
+    assert links["kwh"].tolist() == [0.05, 0.02]
 
 
 def test_a_constant_gap_has_an_interval_of_no_width():
     peer = {cell: {"x": 5.0, "y": 9.0} for cell in CELLS}
     ours = {cell: {"y": 8.0, "x": 4.0} for cell in CELLS}
-    found = paired_difference(ours, peer, median_error)
-    assert (found.value, found.low, found.high) == pytest.approx((-1.0, -1.0, -1.0))
+    paired = paired_difference(ours, peer, median_error)
+    assert (paired.value, paired.low, paired.high) == pytest.approx((-1.0, -1.0, -1.0))
 
 
 def test_one_vehicle_s_gain_is_not_sure():
     # Only vehicle a gains: draws without it gain nothing.
     peer = {cell: {"": 5.0} for cell in CELLS}
     ours = {cell: {"": 1.0 if cell[1] == "a" else 5.0} for cell in CELLS}
-    found = paired_difference(ours, peer, rmse)
-    assert found.low < found.value < found.high == pytest.approx(0.0)
+    paired = paired_difference(ours, peer, rmse)
+    assert paired.low < paired.value < paired.high == pytest.approx(0.0)
 
 
 def test_only_trips_that_both_sides_predict_count():

@@ -33,7 +33,7 @@ def test_the_plain_loop_is_fedavg() -> None:
     model = MLP(60, 8)
     loop = Loop(fleet, TINY, network(model), "cpu")
     start = [p.detach().clone() for p in loop.network.parameters()]
-    found = flat_weights(model, loop.round(start, [0, 2]))
+    flattened = flat_weights(model, loop.round(start, [0, 2]))
     weights = flat_weights(model, start)
     steps = []
     for k in (0, 2):
@@ -43,7 +43,7 @@ def test_the_plain_loop_is_fedavg() -> None:
         share = torch.full((64,), 1 / 64)
         steps.append(model.gradient(weights, windows, labels, share, squared))
     expected = weights - TINY.learning_rate * torch.stack(steps).mean(dim=0)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(flattened, expected, rtol=0, atol=1e-6)
 
 
 def test_ways_take_turns_and_the_median_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,11 +65,11 @@ def test_ways_take_turns_and_the_median_counts(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_small_recipe_is_measured_every_way() -> None:
-    found = bench_rounds(TINY, repeats=1)
-    assert set(found["seconds_a_round"]) == {"plain loop", "fedavg, 1 thread", *METHODS}
-    assert found["times_fedavg"]["fedavg"] == 1.0
-    seconds = found["seconds_a_round"]["plain loop"]
-    assert found["times_the_floor"]["plain loop"] == pytest.approx(seconds / found["floor_s"])
+    timings = bench_rounds(TINY, repeats=1)
+    assert set(timings["seconds_a_round"]) == {"plain loop", "fedavg, 1 thread", *METHODS}
+    assert timings["times_fedavg"]["fedavg"] == 1.0
+    seconds = timings["seconds_a_round"]["plain loop"]
+    assert timings["times_the_floor"]["plain loop"] == pytest.approx(seconds / timings["floor_s"])
     steps = bench_recurrent(TINY, repeats=1)["seconds_a_client_step"]
     assert set(steps) == {"GRU", "LSTM"}
 
@@ -96,15 +96,15 @@ def test_every_probing_round_draws_its_directions() -> None:
 
 
 def test_the_parts_of_a_round() -> None:
-    found = bench_components(64, repeats=1)
-    assert found["parts_s"]["probe"] > 0 and found["parts_s"]["spectral"] > 0
-    fedavg_s = found["seconds_a_round"]["fedavg"]
-    assert found["amortised_probe_share_R5"] == found["probe_s"] / 5 / fedavg_s
+    timings = bench_components(64, repeats=1)
+    assert timings["parts_s"]["probe"] > 0 and timings["parts_s"]["spectral"] > 0
+    fedavg_s = timings["seconds_a_round"]["fedavg"]
+    assert timings["amortised_probe_share_R5"] == timings["probe_s"] / 5 / fedavg_s
 
 
 def test_the_probe_is_shown() -> None:
     result = CliRunner().invoke(app, ["bench", "probe", "--repeats", "1", "--windows", "64"])
     assert result.exit_code == 0, result.output
-    shown = " ".join(result.output.split())
-    assert "1,010 forward passes" in shown and "times faster" in shown
-    assert "64 windows per vehicle" in shown and "preconditioner" in shown
+    words = " ".join(result.output.split())
+    assert "1,010 forward passes" in words and "times faster" in words
+    assert "64 windows per vehicle" in words and "preconditioner" in words

@@ -38,7 +38,7 @@ def in_a_process(*arguments: str, cwd: Path) -> Done:
 
 
 def fedwatt(*arguments: str, cwd: Path) -> Done:
-    """The same in this process: loading torch takes longer than most commands."""
+    """Run a command in this process: loading torch takes longer than most commands."""
     out = StringIO()
     err = StringIO()
     with (
@@ -141,8 +141,8 @@ def test_a_run_says_where_it_looked_for_its_fleet(folder: Path, tmp_path: Path) 
 def test_make_run_begins_or_goes_on(folder: Path) -> None:
     for run, resumes in ((folder / "run", True), (folder / "fresh", False)):
         make = ["make", "-n", "run", f"RUN={run}"]
-        said = subprocess.run(make, capture_output=True, text=True, cwd=ROOT, check=True).stdout
-        (line,) = [line for line in said.splitlines() if "fedwatt run" in line]
+        stdout = subprocess.run(make, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+        (line,) = [line for line in stdout.splitlines() if "fedwatt run" in line]
         assert ("--resume" in line) == resumes
         assert line.endswith(f"--out {run}")
 
@@ -270,16 +270,16 @@ def broken_fleet(folder: Path, name: str, **change) -> None:
     shutil.copytree(folder / "fleet", folder / name)
     (vehicle,) = [p for p in (folder / name).iterdir() if p.name == "car-001"]
     trips = pq.read_table(vehicle / "trips.parquet")
-    about = json.loads((vehicle / "vehicle.json").read_text())
+    record = json.loads((vehicle / "vehicle.json").read_text())
     if change.get("keep"):
-        about["trips"] = about["trips"][: change["keep"]]
-        trips = trips.slice(0, sum(trip["seconds"] for trip in about["trips"]))
+        record["trips"] = record["trips"][: change["keep"]]
+        trips = trips.slice(0, sum(trip["seconds"] for trip in record["trips"]))
     if change.get("spoil"):
         column = trips[change["spoil"]].to_pylist()
         column[5] = float("nan")
         place = trips.schema.get_field_index(change["spoil"])
         trips = trips.set_column(place, change["spoil"], pa.array(column))
-    (vehicle / "vehicle.json").write_text(json.dumps(about))
+    (vehicle / "vehicle.json").write_text(json.dumps(record))
     pq.write_table(trips, vehicle / "trips.parquet")
 
 

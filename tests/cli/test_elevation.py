@@ -21,11 +21,11 @@ def fleet(tmp_path_factory) -> Path:
 @pytest.fixture
 def field(type_in, fleet, tmp_path) -> Path:
     out = tmp_path / "hills.parquet"
-    status, told = type_in(
+    status, messages = type_in(
         "elevation", "learn", str(fleet), "--out", str(out), "--min-vehicles", "2"
     )
     assert status == 0
-    assert "driven by 2 or more vehicles" in told
+    assert "driven by 2 or more vehicles" in messages
     return out
 
 
@@ -42,8 +42,8 @@ def test_a_field_says_whose_training_trips_it_is_from(type_in, fleet, field, tmp
     assert read_provenance(field) == Provenance.by(cars, usual)
     out = tmp_path / "other.parquet"
     options = ("--split", "0.5", "0.2", "0.3", "--split-seed", "3", "--window", "30")
-    asked = ("--held-out", "1", "--min-vehicles", "2")
-    status, _ = type_in("elevation", "learn", str(fleet), "--out", str(out), *options, *asked)
+    requests = ("--held-out", "1", "--min-vehicles", "2")
+    status, _ = type_in("elevation", "learn", str(fleet), "--out", str(out), *options, *requests)
     assert status == 0
     never = held_out_vehicles(cars, 1, 3)
     other = DataSettings(split=(0.5, 0.2, 0.3), split_seed=3, window=30)
@@ -51,26 +51,26 @@ def test_a_field_says_whose_training_trips_it_is_from(type_in, fleet, field, tmp
 
 
 def test_a_run_refuses_a_field_of_another_split(type_in, fleet, field, tmp_path):
-    status, told = type_in(
+    status, messages = type_in(
         *("run", "--data", str(fleet), "--set", "data.features=speed, elevation"),
         *("--set", f"elevation.source={field}", "--set", "data.split_seed=1"),
         *("--out", str(tmp_path / "run")),
     )
     assert status == 2
-    assert "may know this run's test trips" in " ".join(told.split())
+    assert "may know this run's test trips" in " ".join(messages.split())
     assert not (tmp_path / "run").exists()
 
 
 def test_a_field_is_held_against_measured_elevation(type_in, fleet, field):
-    status, told = type_in("elevation", "compare", str(field), str(fleet))
+    status, messages = type_in("elevation", "compare", str(field), str(fleet))
     assert status == 0
-    assert "correlation of elevations" in told
+    assert "correlation of elevations" in messages
 
 
 def test_a_folder_without_a_field_and_a_strange_file_are_refused(type_in, field, tmp_path):
-    status, told = type_in("elevation", "map", str(tmp_path), "--out", "map.png")
+    status, messages = type_in("elevation", "map", str(tmp_path), "--out", "map.png")
     assert status == 2
-    assert "has no elevation map elevation_map.parquet" in told
-    status, told = type_in("elevation", "map", str(field), "--out", str(tmp_path / "map.gif"))
+    assert "has no elevation map elevation_map.parquet" in messages
+    status, messages = type_in("elevation", "map", str(field), "--out", str(tmp_path / "map.gif"))
     assert status == 2
-    assert "ends in .png, .svg, .pdf" in told
+    assert "ends in .png, .svg, .pdf" in messages

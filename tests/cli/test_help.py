@@ -1,4 +1,4 @@
-"""What `--help` shows: a verb, one line, defaults, one meaning for each option, one screen."""
+"""Help texts: a verb, one line, defaults, one meaning for each option, one screen."""
 
 import re
 from collections.abc import Iterator

@@ -14,10 +14,10 @@ from tests.examples import EXAMPLES
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package with three methods, of which one is broken and one hidden, and a model."""
-    about = tmp_path / "sharp-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: sharp\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(
+    subject = tmp_path / "sharp-1.0.dist-info"
+    subject.mkdir()
+    (subject / "METADATA").write_text("Metadata-Version: 2.1\nName: sharp\nVersion: 1.0\n")
+    (subject / "entry_points.txt").write_text(
         "[fedwatt.methods]\nsharp = sharp:sam\nsam = sharp:sam\nbroken = sharp:nothing\n"
         "[fedwatt.models]\nconv = conv1d:Conv\n"
     )
@@ -56,6 +56,6 @@ def test_a_file(package: None) -> None:
 
 def test_the_others(package: None) -> None:
     lines = shown("list").splitlines()
-    (own,) = [line for line in lines if "conv" in line]
-    assert own.split()[:4] == ["model", "conv", "sharp", "1.0"]
+    (plugin_line,) = [line for line in lines if "conv" in line]
+    assert plugin_line.split()[:4] == ["model", "conv", "sharp", "1.0"]
     assert any(line.startswith("target") and "energy" in line for line in lines)

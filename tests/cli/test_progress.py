@@ -1,4 +1,4 @@
-"""What a run shows: lines and tables that lose nothing on a narrow screen."""
+"""The output of a run: lines and tables that lose nothing on a narrow screen."""
 
 import io
 from pathlib import Path
@@ -19,9 +19,9 @@ def test_long_names_are_folded_and_not_cut() -> None:
     rows = [["fractional+scaffold", *["123.4 ± 56.7"] * 3], ["fo-ri-fedavg@adam", *["1.2"] * 3]]
     screen = Console(file=io.StringIO(), width=40)
     screen.print(ruled_table("Test error", header, rows))
-    shown = screen.file.getvalue()
-    assert "…" not in shown
-    first = "".join(line[:10].strip() for line in shown.splitlines()[4:])
+    output = screen.file.getvalue()
+    assert "…" not in output
+    first = "".join(line[:10].strip() for line in output.splitlines()[4:])
     assert "fractional" in first and "+scaffold" in first and "fo-ri-feda" in first
 
 
@@ -36,14 +36,16 @@ def test_one_is_not_many() -> None:
 
 
 def test_hills_without_private_ground_are_none_at_all() -> None:
-    own = SimpleNamespace(nodes=7, measured=False)
+    stub = SimpleNamespace(nodes=7, measured=False)
     lonely = SimpleNamespace(
-        shared=SimpleNamespace(nodes=0), contributors={"car-001"}, maps={"car-001": own}
+        shared=SimpleNamespace(nodes=0), contributors={"car-001"}, maps={"car-001": stub}
     )
-    said = describe_elevation(lonely, ElevationSettings(private=False))
-    assert "a node needs 3 vehicles" in said
-    assert "with 1 vehicle none has as many; with elevation.private = false no vehicle has" in said
-    own.nodes = 0
+    message = describe_elevation(lonely, ElevationSettings(private=False))
+    assert "a node needs 3 vehicles" in message
+    assert (
+        "with 1 vehicle none has as many; with elevation.private = false no vehicle has" in message
+    )
+    stub.nodes = 0
     assert "roads count as level: no vehicle has positions" in describe_elevation(
         lonely, ElevationSettings()
     )
@@ -58,5 +60,5 @@ def test_only_what_was_begun_can_be_continued(tmp_path: Path, capsys) -> None:
 
     assert "nothing to continue" in said_on_interrupt()
     (tmp_path / "config.toml").touch()
-    said = said_on_interrupt()
-    assert "Rounds are kept; continue with: fedwatt run --resume --out" in said
+    message = said_on_interrupt()
+    assert "Rounds are kept; continue with: fedwatt run --resume --out" in message

@@ -24,7 +24,7 @@ def test_the_package_is_the_command() -> None:
 
 
 def loaded(folder: Path, *arguments: str, status: int = 0) -> list[str]:
-    """Which of the slow packages a command has loaded by its end, which is of this status."""
+    """Return the slow packages that a command has loaded when it ends with this status."""
     done = subprocess.run(
         [sys.executable, "-c", START.format(arguments=arguments, heavy=HEAVY)],
         cwd=folder,

@@ -54,7 +54,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tampered(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same by a stranger: run, configuration and model file name ./evil.py."""
+    """Run, configuration and model file of a stranger, all of which name ./evil.py."""
     from shutil import copytree
 
     monkeypatch.chdir(tmp_path)

@@ -29,31 +29,31 @@ def fedwatt(tmp_path: Path, monkeypatch, capfd):
 
 def test_a_study_is_made_and_continued(fedwatt, tmp_path: Path) -> None:
     methods = ("--method", "fedavg", "--method", "fedprox", "--set", "data.stride=60")
-    status, said = fedwatt("tune", "--trials", "1", *methods, *TINY, "--out", "study")
-    assert status == 0, said
-    assert "fedprox: trial 1/1" in said
-    status, said = fedwatt("tune", "--trials", "2", "--resume", "--out", "study")
-    assert status == 0, said
-    assert "trial 1/2" not in said
-    assert "fedavg: trial 2/2" in said
-    assert "fedwatt run study/best.toml" in said
+    status, message = fedwatt("tune", "--trials", "1", *methods, *TINY, "--out", "study")
+    assert status == 0, message
+    assert "fedprox: trial 1/1" in message
+    status, message = fedwatt("tune", "--trials", "2", "--resume", "--out", "study")
+    assert status == 0, message
+    assert "trial 1/2" not in message
+    assert "fedavg: trial 2/2" in message
+    assert "fedwatt run study/best.toml" in message
     best = tomllib.loads((tmp_path / "study" / "best.toml").read_text())
     assert [method["name"] for method in best["method"]] == ["fedavg", "fedprox"]
     assert all(0.001 <= method["learning_rate"] <= 0.1 for method in best["method"])
     assert from_tables(best).training.rounds == 2
-    status, said = fedwatt("tune", "--trials", "2", *methods, *TINY, "--out", "study")
+    status, message = fedwatt("tune", "--trials", "2", *methods, *TINY, "--out", "study")
     assert status == 2
-    assert "already holds a run. Continue it with --resume" in said
+    assert "already holds a run. Continue it with --resume" in message
 
 
 def test_a_folder_without_a_study_is_left_alone(fedwatt, tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "tuning.md").write_text("mine")
     for folder in ("new", "own"):
-        status, said = fedwatt("tune", "--resume", "--out", folder)
+        status, message = fedwatt("tune", "--resume", "--out", folder)
         assert status == 2
-        assert f"{folder} holds no run, so there is nothing to continue" in said
-    status, said = fedwatt("tune", "--out", "own")
+        assert f"{folder} holds no run, so there is nothing to continue" in message
+    status, message = fedwatt("tune", "--out", "own")
     assert status == 2
-    assert "own is not empty. Choose another --out" in said
+    assert "own is not empty. Choose another --out" in message
     assert [path.name for path in tmp_path.rglob("*")] == ["own", "tuning.md"]

@@ -25,11 +25,11 @@ from tests.comparison.conftest import TINY
 
 
 def test_the_defaults_are_tried_first_and_every_part_of_a_range_once() -> None:
-    found = trials(CANDIDATES["fedprox"], 5)
-    assert found[0] == {"learning_rate": 0.05}
-    assert [t["learning_rate"] for t in found[1:]] == [0.001778, 0.005623, 0.01778, 0.05623]
+    candidates = trials(CANDIDATES["fedprox"], 5)
+    assert candidates[0] == {"learning_rate": 0.05}
+    assert [t["learning_rate"] for t in candidates[1:]] == [0.001778, 0.005623, 0.01778, 0.05623]
     # Four parts of three decades: the middles are 10^-2.625, 10^-1.875, 10^-1.125, 10^-0.375.
-    assert sorted(t["mu"] for t in found[1:]) == [0.002371, 0.01334, 0.07499, 0.4217]
+    assert sorted(t["mu"] for t in candidates[1:]) == [0.002371, 0.01334, 0.07499, 0.4217]
 
 
 def test_equal_costs_end_at_different_rounds() -> None:
@@ -47,10 +47,10 @@ def test_old_records_are_charged_for_the_probes_that_they_made() -> None:
     measured = json.loads(MEASURED.read_text())
     # 5 directions of 21 points, not 10 of 101, once in 0.3 · 9 + 1 participations of 20 steps.
     probes = measured["probe_in_steps"] * (5 * 21) / (10 * 101) / 3.7 / 20
-    found = costed_today(old)
-    assert found["costs"]["compute"] == approx(measured["times_fedavg"]["ri-fedavg"] + probes)
-    assert found["costs"]["bytes"] == 1.0
-    assert found["matched"] == matched_rounds(Multiples(**found["costs"]), plan)
+    costs = costed_today(old)
+    assert costs["costs"]["compute"] == approx(measured["times_fedavg"]["ri-fedavg"] + probes)
+    assert costs["costs"]["bytes"] == 1.0
+    assert costs["matched"] == matched_rounds(Multiples(**costs["costs"]), plan)
     assert costed_today({"dataset": "ved elevation"}) == {
         "dataset": "ved elevation"
     }  # all trials diverged
@@ -84,24 +84,24 @@ def test_where_the_best_rate_is_the_last_one_higher_ones_are_tried(
 ) -> None:
     plan = replace(TINY, trials=3, further=2)
     carry_out(PlannedRun("synthetic base", "fedavg", plan, "cpu"), few_cars, tmp_path)
-    found = json.loads((tmp_path / "record.json").read_text())
+    record = json.loads((tmp_path / "record.json").read_text())
     # Two rounds of two steps are too few for any rate: the highest is best, which is the default's
     # 0.05 after 0.0032 and 0.0316; then twice two more, each 1.58 times the last.
-    rates = [trial["settings"]["learning_rate"] for trial in found["trials"]]
+    rates = [trial["settings"]["learning_rate"] for trial in record["trials"]]
     assert rates == [0.05, 0.003162, 0.03162, 0.07906, 0.125, 0.1976, 0.3125]
-    assert found["settings"] == {
-        "learning_rate": best_of(found["trials"])["settings"]["learning_rate"]
+    assert record["settings"] == {
+        "learning_rate": best_of(record["trials"])["settings"]["learning_rate"]
     }
     # A record without the last four is tuned out, one with them is done.
-    short = found | {"trials": found["trials"][:3], "settings": {"learning_rate": 0.05}}
+    short = record | {"trials": record["trials"][:3], "settings": {"learning_rate": 0.05}}
     chosen = [PlannedRun("synthetic base", "fedavg", plan, "cpu")]
     (left,) = missing(chosen, {("synthetic base", "fedavg"): Record("", "", short)})
-    assert missing(chosen, {("synthetic base", "fedavg"): Record("", "", found)}) == []
+    assert missing(chosen, {("synthetic base", "fedavg"): Record("", "", record)}) == []
     assert missing(chosen, {}) == chosen
     carry_out(left, few_cars, tmp_path)
     again = json.loads((tmp_path / "record.json").read_text())
     assert {n: v for n, v in again.items() if n != "seconds"} == {
-        n: v for n, v in found.items() if n != "seconds"
+        n: v for n, v in record.items() if n != "seconds"
     }
 
 
@@ -112,11 +112,11 @@ def test_whoever_diverges_beyond_the_range_goes_back_to_it(
     lost = lambda federation, trained: [2] if federation.training.learning_rate > 0.05 else []  # noqa: E731
     monkeypatch.setattr("comparison.carry_out._lost", lost)
     carry_out(PlannedRun("synthetic base", "fedavg", plan, "cpu"), few_cars, tmp_path)
-    found = json.loads((tmp_path / "record.json").read_text())
-    assert found["settings"] == {"learning_rate": 0.05} and found["diverged"] == []
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["settings"] == {"learning_rate": 0.05} and record["diverged"] == []
     assert (
-        found["given_up"]["diverged"] == [2]
-        and found["given_up"]["settings"]["learning_rate"] > 0.05
+        record["given_up"]["diverged"] == [2]
+        and record["given_up"]["settings"]["learning_rate"] > 0.05
     )
 
 
@@ -132,10 +132,10 @@ def test_a_result_is_taken_over_where_higher_rates_are_no_better(
     before |= {"diverged": []}
     plan = replace(TINY, further=5)
     carry_out(PlannedRun("synthetic base", "fedavg", plan, "cpu", before), few_cars, tmp_path)
-    found = json.loads((tmp_path / "record.json").read_text())
-    assert (found["curves"], found["settings"]) == ("as they were", {"learning_rate": 0.02})
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert (record["curves"], record["settings"]) == ("as they were", {"learning_rate": 0.02})
     # Five quick trials may round to no time at all; what the earlier ones took stays counted.
-    assert len(found["trials"]) == 2 + 5 and found["seconds"] >= 100
+    assert len(record["trials"]) == 2 + 5 and record["seconds"] >= 100
 
 
 def _tried(*scores: tuple[float, float]) -> list[dict[str, Any]]:
@@ -155,11 +155,11 @@ def test_a_known_result_that_diverged_beyond_the_range_is_not_taken_over(
     chosen = [PlannedRun("synthetic base", "scaffold", TINY, "cpu")]
     (left,) = missing(chosen, {("synthetic base", "scaffold"): Record("", "", before)})
     carry_out(left, few_cars, tmp_path)
-    found = json.loads((tmp_path / "record.json").read_text())
-    assert found["settings"] == {"learning_rate": 0.02} and found["diverged"] == []
-    assert found["given_up"] == {"settings": {"learning_rate": 0.04}, "diverged": [1]}
-    assert found["curves"] != "of the lost one"
-    assert missing(chosen, {("synthetic base", "scaffold"): Record("", "", found)}) == []
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["settings"] == {"learning_rate": 0.02} and record["diverged"] == []
+    assert record["given_up"] == {"settings": {"learning_rate": 0.04}, "diverged": [1]}
+    assert record["curves"] != "of the lost one"
+    assert missing(chosen, {("synthetic base", "scaffold"): Record("", "", record)}) == []
 
 
 @pytest.mark.parametrize("slow", [False, True])
@@ -168,12 +168,15 @@ def test_where_fedavg_in_other_words_diverges_everybody_gives_up_the_rate(
 ) -> None:
     def at(candidate: str, learning_rate: float, lost: list[int]) -> dict[tuple[str, str], Record]:
         # All end at the highest of four rates, so that there would be more to try.
-        own = {"trials": _tried((0.01, 4.0), (0.02, 3.0), (0.04, 2.0), (0.08, 1.0))}
-        own |= {"plan": asdict(plan), "settings": {"learning_rate": learning_rate}}
-        own |= {"matched": {"rounds": 2}, "tuned": {"2": {"test": {"1": 6.0}}}}
-        own |= {"curves": {"global": [{"1": 8.0}, {"1": 7.0}]}}
-        own |= {"diverged": [] if slow else lost, "stragglers": {"diverged": lost if slow else []}}
-        return {("synthetic base", candidate): Record("synthetic base", candidate, own)}
+        content = {"trials": _tried((0.01, 4.0), (0.02, 3.0), (0.04, 2.0), (0.08, 1.0))}
+        content |= {"plan": asdict(plan), "settings": {"learning_rate": learning_rate}}
+        content |= {"matched": {"rounds": 2}, "tuned": {"2": {"test": {"1": 6.0}}}}
+        content |= {"curves": {"global": [{"1": 8.0}, {"1": 7.0}]}}
+        content |= {
+            "diverged": [] if slow else lost,
+            "stragglers": {"diverged": lost if slow else []},
+        }
+        return {("synthetic base", candidate): Record("synthetic base", candidate, content)}
 
     plan = replace(TINY, further=2)
     names = ("fedavg", "fednova", "scaffold", "fedprox")
@@ -185,14 +188,14 @@ def test_where_fedavg_in_other_words_diverges_everybody_gives_up_the_rate(
     left = {planned.candidate: planned for planned in missing(chosen, records)}
     assert set(left) == {"fedavg", "fednova", "scaffold"}  # fedprox is below, and may not go on
     carry_out(left["fedavg"], few_cars, tmp_path)
-    found = json.loads((tmp_path / "record.json").read_text())
-    assert found["settings"] == {"learning_rate": 0.02} and len(found["trials"]) == 4
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["settings"] == {"learning_rate": 0.02} and len(record["trials"]) == 4
     given_up = {"settings": {"learning_rate": 0.08}, "diverged": [], "edge": 0.04}
     # What it had there is kept.
-    kept = {"global": {"1": 7.0}, "personalised": {"1": 6.0}}
-    assert found["given_up"] == given_up | {"errors": kept}
+    remaining = {"global": {"1": 7.0}, "personalised": {"1": 6.0}}
+    assert record["given_up"] == given_up | {"errors": remaining}
     # What it was given up for stays known when FedNova has gone back, too.
-    later = survived | {("synthetic base", "fedavg"): Record("synthetic base", "fedavg", found)}
+    later = survived | {("synthetic base", "fedavg"): Record("synthetic base", "fedavg", record)}
     assert edge("synthetic base", later) == 0.04
     # Others than FedAvg answer for themselves alone.
     assert edge("synthetic base", survived | at("moon", 0.04, [2])) == inf
@@ -205,15 +208,15 @@ def test_windows_are_read_back_as_they_were(few_cars: Fleet, tmp_path: Path) -> 
 
 def test_what_was_played_is_not_played_again(few_cars: Fleet, tmp_path: Path) -> None:
     workspace = Workspace(tmp_path, {}, "cpu")
-    said = list[str]()
+    message = list[str]()
     write_windows(tmp_path / "fleets" / "synthetic-base.npz", few_cars)
     chosen = planned_runs(TINY, ["synthetic base fedavg", "synthetic base fedprox"])
-    assert len(run_all(chosen[:1], workspace, said.append)) == 1
+    assert len(run_all(chosen[:1], workspace, message.append)) == 1
     before = (tmp_path / "cells" / chosen[0].name / "record.json").stat().st_mtime_ns
-    assert len(run_all(chosen, workspace, said.append)) == 2
+    assert len(run_all(chosen, workspace, message.append)) == 2
     after = (tmp_path / "cells" / chosen[0].name / "record.json").stat().st_mtime_ns
     assert after == before
-    assert "2 runs, 1 of them run before" in said
+    assert "2 runs, 1 of them run before" in message
 
 
 def test_a_folder_of_another_plan_is_refused(few_cars: Fleet, tmp_path: Path) -> None:
@@ -226,13 +229,15 @@ def test_a_folder_of_another_plan_is_refused(few_cars: Fleet, tmp_path: Path) ->
 
 
 def test_a_match_that_fails_is_told_and_stops_nobody(tmp_path: Path) -> None:
-    said = list[str]()
+    message = list[str]()
     (tmp_path / "fleets").mkdir()
     (tmp_path / "fleets" / "synthetic-base.npz").write_bytes(b"not windows")
     run_all(
-        planned_runs(TINY, ["synthetic base fedavg"]), Workspace(tmp_path, {}, "cpu"), said.append
+        planned_runs(TINY, ["synthetic base fedavg"]),
+        Workspace(tmp_path, {}, "cpu"),
+        message.append,
     )
-    assert said[-1].startswith("not run: synthetic base fedavg (")
+    assert message[-1].startswith("not run: synthetic base fedavg (")
 
 
 def test_only_datasets_with_positions_have_elevation() -> None:

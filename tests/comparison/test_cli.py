@@ -8,9 +8,9 @@ from fedwatt.errors import SettingError
 
 
 def test_the_list_has_datasets_and_methods() -> None:
-    shown = CliRunner().invoke(app, ["compare", "--list"]).output
-    assert "severe elevation" in shown
-    assert "scaffold+momentum" in shown.replace("\n", "")
+    output = CliRunner().invoke(app, ["compare", "--list"]).output
+    assert "severe elevation" in output
+    assert "scaffold+momentum" in output.replace("\n", "")
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def a_record(dataset: str, method: str, last: list[float], **more: Any) -> Recor
 
 
 def records(*made: Record) -> Records:
-    return {(one.dataset, one.method): one for one in made}
+    return {(prediction.dataset, prediction.method): prediction for prediction in made}
 
 
 def everywhere(method: str, percent: dict[str, list[float]]) -> list[Record]:
@@ -58,7 +58,7 @@ def everywhere(method: str, percent: dict[str, list[float]]) -> list[Record]:
     for name in (*ELEVATION, *BASE, *ELECTRIFIED):
         made.append(a_record(name, "fedavg", [105.0, 105.0, 105.0]))
         shift = percent.get(name, [0.0, 0.0, 0.0])
-        made.append(a_record(name, method, [105.0 + own for own in shift]))
+        made.append(a_record(name, method, [105.0 + change for change in shift]))
     return made
 
 
@@ -90,20 +90,20 @@ def test_partitions_of_one_fleet_count_as_one_dataset() -> None:
     percent = {name: [-5.0, -5.1, -4.9] for name in ELECTRIFIED}
     percent["ved base"] = [-3.0, -3.3, -2.7]
     made = records(*everywhere("scaffold", percent))
-    found = differences(Question("personalised", elevation=False), made)["scaffold"]
-    assert list(found.by_dataset) == ["ved", "electrified", "synthetic"]
-    assert found.by_dataset["ved"].mean == approx(-1.0)
-    assert found.by_dataset["electrified"].mean == approx(-5.0)
-    assert found.mean.difference.mean == approx(-3.0)
+    compared = differences(Question("personalised", elevation=False), made)["scaffold"]
+    assert list(compared.by_dataset) == ["ved", "electrified", "synthetic"]
+    assert compared.by_dataset["ved"].mean == approx(-1.0)
+    assert compared.by_dataset["electrified"].mean == approx(-5.0)
+    assert compared.mean.difference.mean == approx(-3.0)
     assert recommend(made) == "scaffold"
 
 
 def test_the_synthetic_fleet_never_decides() -> None:
     percent = {"synthetic elevation": [-9.0, -9.1, -8.9], "synthetic base": [-9.0, -9.1, -8.9]}
     made = records(*everywhere("fedcm", percent))
-    found = differences(Question("personalised", elevation=True), made)["fedcm"]
-    assert found.by_dataset["synthetic"].mean == approx(-9.0)
-    assert found.mean.difference.mean == 0
+    compared = differences(Question("personalised", elevation=True), made)["fedcm"]
+    assert compared.by_dataset["synthetic"].mean == approx(-9.0)
+    assert compared.mean.difference.mean == 0
     assert recommend(made) == "fedavg"
 
 
@@ -129,7 +129,9 @@ def test_a_method_without_a_result_on_some_dataset_is_not_recommended() -> None:
     percent = {name: [-9.0, -9.1, -8.9] for name in (*ELEVATION, *BASE, *ELECTRIFIED)}
     made = records(*everywhere("scaffold", percent))
     assert recommend(made) == "scaffold"
-    fewer = {name: own for name, own in made.items() if name != ("severe base", "scaffold")}
+    fewer = {
+        name: prediction for name, prediction in made.items() if name != ("severe base", "scaffold")
+    }
     assert recommend(fewer) == "fedavg"
 
 
@@ -167,16 +169,20 @@ def test_the_csv_and_the_report_have_every_result() -> None:
 
 def test_fine_tuned_errors_are_of_the_last_round_that_was_both_tuned_and_paid_for() -> None:
     matched = {"rounds": 4, "bytes": 3, "compute": 1}
-    own = a_record("ved elevation", "scaffold", [18.0, 20.0, 19.0], matched=matched)
-    assert own.errors("personalised", "bytes") == {1: 23.0, 2: 25.0, 3: 24.0}  # of round 2
-    assert own.errors("personalised", "compute") == {}  # the first tuned one is dearer
+    scaffold_record = a_record("ved elevation", "scaffold", [18.0, 20.0, 19.0], matched=matched)
+    assert scaffold_record.errors("personalised", "bytes") == {
+        1: 23.0,
+        2: 25.0,
+        3: 24.0,
+    }  # of round 2
+    assert scaffold_record.errors("personalised", "compute") == {}  # the first tuned one is dearer
 
 
 def test_records_survive_their_file(tmp_path) -> None:
-    write_records(tmp_path / "all.jsonl", [own.content for own in RECORDED.values()])
+    write_records(tmp_path / "all.jsonl", [recorded.content for recorded in RECORDED.values()])
     back = read_records(tmp_path / "all.jsonl")
-    assert {name: own.content for name, own in back.items()} == {
-        name: own.content for name, own in RECORDED.items()
+    assert {name: read_back.content for name, read_back in back.items()} == {
+        name: local.content for name, local in RECORDED.items()
     }
 
 
@@ -194,7 +200,7 @@ def test_fedavg_is_recorded_below_the_rate_at_which_it_diverges_under_other_name
     assert [chosen["learning_rate"] for chosen in settings] == [0.08859, 0.08859, 0.08859]
     # They train the same models: the errors differ by less than a hundredth of a Wh.
     ends = [committed["severe elevation", twin].errors("global") for twin in TWINS]
-    assert all(ends[0][seed] == approx(own[seed], abs=0.01) for own in ends[1:] for seed in own)
+    assert all(ends[0][seed] == approx(end[seed], abs=0.01) for end in ends[1:] for seed in end)
 
 
 def test_pages_and_table_are_what_the_records_give() -> None:

@@ -124,7 +124,7 @@ class Loopback:
         return accepted
 
     def receive(self, ids: Collection[str]) -> dict[str, Received]:
-        found = {}
+        result = {}
         for number in ids:
             node, body = self.waiting.pop(number, (0, b""))
             if not node or node in self.offline:
@@ -134,8 +134,8 @@ class Loopback:
             reply = self.tamper(kind, node, self.vehicles[node].handle(body))
             if reply is not None:
                 self.sent.append((node, kind, reply))
-                found[number] = reply
-        return found
+                result[number] = reply
+        return result
 
     def kinds(self) -> list[str]:
         return [kind for _, kind, _ in self.sent]
@@ -174,5 +174,5 @@ def column(run: Path, name: str, table: str = "clients") -> list[Any]:
 
 
 def weights(run: Path, model: str = "last") -> dict[str, Any]:
-    found = load_file(run / "model.safetensors")
-    return {name: t for name, t in found.items() if f"/{model}/" in name}
+    tensors = load_file(run / "model.safetensors")
+    return {name: t for name, t in tensors.items() if f"/{model}/" in name}

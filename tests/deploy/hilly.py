@@ -14,8 +14,10 @@ AREA = [44.93, 45.07, -30.1, -29.98]
 def fleet_with_elevation(path: Path, lost: str = "") -> Path:
     """Four vehicles of which three drive 69 nodes, two 302, and all four 6; `lost` has no fix."""
     vehicles = [
-        without_positions(one) if one.name == lost else one
-        for one in synthetic_vehicles(4, 0, trips=16)
+        without_positions(synthetic_vehicle)
+        if synthetic_vehicle.name == lost
+        else synthetic_vehicle
+        for synthetic_vehicle in synthetic_vehicles(4, 0, trips=16)
     ]
     write_fleet(path, vehicles, "synthetic, for tests")
     return path

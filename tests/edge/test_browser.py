@@ -48,10 +48,10 @@ def test_nothing_sticks_out_at_any_width(kind, model, browser, tmp_path):
         run = trained(features="base, elevation")
         export(run, tmp_path / "hills.onnx", vehicle=vehicle, field=elevation_field())
         model = EnergyModel(tmp_path / "hills.onnx")
-    found = predict_trip(model, vehicle.trips[0], vehicle.name)
-    reach = estimate_range(found, 0.001, 20_000) if kind == "empty battery" else None
-    charge = charge_over_time(found, 0.5, 20_000)
-    page = render(Forecast(found.trip, "", model.card, found, reach, charge))
+    prediction = predict_trip(model, vehicle.trips[0], vehicle.name)
+    reach = estimate_range(prediction, 0.001, 20_000) if kind == "empty battery" else None
+    charge = charge_over_time(prediction, 0.5, 20_000)
+    page = render(Forecast(prediction.trip, "", model.card, prediction, reach, charge))
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     frames = "".join(
         f'<iframe src="page.html" style="border:0;width:{width}px;height:900px"></iframe>'

@@ -55,10 +55,10 @@ def trip(draw, seconds=400, level=50.0, bias=0.0) -> CalibrationTrip:
     """Errors that overlap as windows do, larger at speed, and a bias of the trip's own."""
     power = draw.normal(0, level / 60, seconds)
     speed = np.full(seconds - 59, draw.uniform(5, 25))
-    own = draw.normal(0, bias)
-    error = (np.convolve(power, np.ones(60), "valid") + own) * speed / 10
+    offset = draw.normal(0, bias)
+    error = (np.convolve(power, np.ones(60), "valid") + offset) * speed / 10
     truth = np.full(len(error), 150.0)
-    total = float(power.sum() + own * seconds / 60)
+    total = float(power.sum() + offset * seconds / 60)
     return CalibrationTrip(truth + error, truth, speed, 1000 + total, 1000.0, seconds)
 
 
@@ -66,18 +66,20 @@ def trip(draw, seconds=400, level=50.0, bias=0.0) -> CalibrationTrip:
 def test_new_trips_are_covered_as_often_as_promised(bias):
     draw = np.random.default_rng(1)
     inside = []
-    whole = []
+    complete = []
     for _ in range(60):
         lengths = draw.integers(130, 900, 60)
         trips = [trip(draw, int(seconds), bias=bias) for seconds in lengths]
         bars = calibrate(trips[:30], trips[30:50])
-        for own in trips[50:]:
-            low, high = bars.around(own.windows_wh, own.speed_mps)
-            inside.append(np.mean((low <= own.measured_wh) & (own.measured_wh <= high)))
-            low, high = bars.trip(own.trip_wh, own.seconds)
-            whole.append(low <= own.trip_measured_wh <= high)
+        for trip_errors in trips[50:]:
+            low, high = bars.around(trip_errors.windows_wh, trip_errors.speed_mps)
+            inside.append(
+                np.mean((low <= trip_errors.measured_wh) & (trip_errors.measured_wh <= high))
+            )
+            low, high = bars.trip(trip_errors.trip_wh, trip_errors.seconds)
+            complete.append(low <= trip_errors.trip_measured_wh <= high)
     # 20 validation trips: exact conformal coverage is 19/21 = 0.905; 600 trips, ±0.025.
-    assert np.mean(whole) == pytest.approx(0.905, abs=0.025)
+    assert np.mean(complete) == pytest.approx(0.905, abs=0.025)
     assert np.mean(inside) == pytest.approx(0.90, abs=0.03)
 
 

@@ -1,4 +1,4 @@
-"""What a model's card says: coarse, complete, and nobody's name."""
+"""A model's card: coarse, complete, and without names."""
 
 import json
 import subprocess
@@ -54,7 +54,7 @@ def file(vehicle, tmp_path_factory) -> Path:
 
 def test_the_file_carries_it_and_it_says_everything(file: Path, vehicle) -> None:
     card = EnergyModel(file).card
-    said = text_of(card)
+    message = text_of(card)
     for words in (
         "10, and 2 that only evaluated (passenger)",
         "1,900 km in 41 h",
@@ -68,10 +68,10 @@ def test_the_file_carries_it_and_it_says_everything(file: Path, vehicle) -> None
         "'against the server', 'no bound'",
         "CC-BY-4.0",
     ):
-        assert words in said, words
+        assert words in message, words
     names = [vehicle.name, *(trip.name for trip in vehicle.trips)]
     assert not [
-        name for name in names if name in said or name in render(sections(card), "model.onnx")
+        name for name in names if name in message or name in render(sections(card), "model.onnx")
     ]
     assert "44.2 Wh" in render(sections(card), "model.onnx")
 
@@ -96,13 +96,13 @@ def test_a_fleet_without_its_names_and_source() -> None:
 
 
 def test_errors_of_a_run_with_their_interval(run_folder: Path) -> None:  # noqa: F811
-    about = about_run(run_folder, "fedavg", "last", "MIT")
-    errors = about["errors"]
+    subject = about_run(run_folder, "fedavg", "last", "MIT")
+    errors = subject["errors"]
     assert errors["vehicles"] == len(VEHICLES)
     low, high = errors["interval"]
     assert 0 < low < errors["rmse"] < high
-    assert about["licence"] == "MIT"
-    assert not [name for name in VEHICLES if name in json.dumps(about)]
+    assert subject["licence"] == "MIT"
+    assert not [name for name in VEHICLES if name in json.dumps(subject)]
 
 
 def test_a_vehicle_with_the_model_alone_says_less(tmp_path: Path) -> None:
@@ -139,7 +139,9 @@ main()
 
 
 def test_the_card_names_the_trips_that_calibrate_its_intervals(model: EnergyModel) -> None:
-    own = replace(model.card, calibration={"level": 0.9, "trips": 16, "source": "validation trips"})
-    assert "90%, from 16 validation trips" in text_of(own)
-    fleet = own.calibration | {"trips": 12, "source": "trips of 4 other vehicles"}
-    assert "90%, from 12 trips of 4 other vehicles" in text_of(replace(own, calibration=fleet))
+    changed = replace(
+        model.card, calibration={"level": 0.9, "trips": 16, "source": "validation trips"}
+    )
+    assert "90%, from 16 validation trips" in text_of(changed)
+    fleet = changed.calibration | {"trips": 12, "source": "trips of 4 other vehicles"}
+    assert "90%, from 12 trips of 4 other vehicles" in text_of(replace(changed, calibration=fleet))

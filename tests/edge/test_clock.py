@@ -125,9 +125,9 @@ def test_whatever_the_spacing_a_stream_gives_what_an_import_gives(gaps, seed, lo
     made = clock(tuple(channels), hold_s=hold_s)
     done = feed(made, zip(time_s.tolist(), *(c.tolist() for c in channels.values()), strict=True))
     done += made.finish().tolist()
-    wanted = resample(RawTrip("1", time_s, channels))
+    resampled = resample(RawTrip("1", time_s, channels))
     for column, name in enumerate(channels):
-        assert [row[column] for row in done] == pytest.approx(wanted[name].tolist(), abs=1e-9)
+        assert [row[column] for row in done] == pytest.approx(resampled[name].tolist(), abs=1e-9)
 
 
 def test_a_logger_with_a_red_light_in_its_trip():
@@ -137,7 +137,7 @@ def test_a_logger_with_a_red_light_in_its_trip():
     columns = (values.tolist() for values in trip.channels.values())
     done = np.array(feed(made, zip(trip.time_s.tolist(), *columns, strict=True)))
     done = np.concatenate((done, made.finish()))
-    wanted = resample(trip)
+    resampled = resample(trip)
     for column, name in enumerate(names):
-        assert done[:, column] == pytest.approx(wanted[name], abs=1e-12)
+        assert done[:, column] == pytest.approx(resampled[name], abs=1e-12)
     assert all(len(times) <= 3 for times, _ in made.readings.values())

@@ -76,19 +76,19 @@ def hilly(tmp_path_factory) -> EnergyModel:
 def located_rows(rows: int = 500, step_s: float = 0.5) -> RawTrip:
     """A raw trip whose position is read every third second and held in between."""
     trip = raw_trip(rows=rows, step_s=step_s)
-    there = on_the_road(trip.channels["speed_mps"], trip.time_s)
+    present = on_the_road(trip.channels["speed_mps"], trip.time_s)
     held = np.searchsorted(trip.time_s, trip.time_s[0] + (trip.time_s - trip.time_s[0]) // 3 * 3)
-    return RawTrip("raw", trip.time_s, trip.channels | {k: v[held] for k, v in there.items()})
+    return RawTrip("raw", trip.time_s, trip.channels | {k: v[held] for k, v in present.items()})
 
 
 def timing_of(trip: RawTrip) -> Timing:
-    """What an import measures on the whole trip."""
+    """Return the timing of a trip as an import measures it on the whole trip."""
     time_s = np.round(trip.time_s - trip.time_s[0], 6)
     latitude = trip.channels["latitude_deg"]
     longitude = trip.channels["longitude_deg"]
-    known = np.isfinite(latitude) & np.isfinite(longitude)
-    rows = updates(latitude[known], longitude[known])
-    return Timing(hold_s=hold_of(trip), position_hold_s=usual_hold_s(time_s[known], rows))
+    reference = np.isfinite(latitude) & np.isfinite(longitude)
+    rows = updates(latitude[reference], longitude[reference])
+    return Timing(hold_s=hold_of(trip), position_hold_s=usual_hold_s(time_s[reference], rows))
 
 
 def streamed(predictor: EnergyPredictor, trip: RawTrip) -> list[float]:
@@ -96,17 +96,17 @@ def streamed(predictor: EnergyPredictor, trip: RawTrip) -> list[float]:
     made = []
     for place, time_s in enumerate(trip.time_s.tolist()):
         made += predictor.push(time_s, {n: float(trip.channels[n][place]) for n in names})
-    return [found.energy_wh for found in made + predictor.finish()]
+    return [result.energy_wh for result in made + predictor.finish()]
 
 
 def as_known_then(model: EnergyModel, trip: Trip) -> list[float]:
     """The batch pipeline's prediction of each window from the trip up to four seconds after it."""
-    found = []
+    result = []
     for end in range(60, trip.seconds + 1):
         until = min(end + LOOK_AHEAD_S, trip.seconds)
         so_far = Trip("cut", {name: values[:until] for name, values in trip.channels.items()})
-        found.append(predict_trip(model, so_far, "car").windows_wh[end - 60])
-    return found
+        result.append(predict_trip(model, so_far, "car").windows_wh[end - 60])
+    return result
 
 
 def test_a_field_travels_in_the_file(hilly):
@@ -121,7 +121,7 @@ def test_a_field_travels_in_the_file(hilly):
 
 @pytest.mark.parametrize("known_s", [0, 100])
 def test_where_measured_elevation_is_silent_climb_is_the_fields(known_s, tmp_path):
-    """As in training: the field of a vehicle that measures elevation is in its file as well."""
+    """The map of a vehicle that measures elevation is in its file as well, as in training."""
     vehicle = located_vehicle()
     field = replace(elevation_field(), measured=True)
     export(trained(features="base, elevation"), tmp_path / "m.onnx", vehicle=vehicle, field=field)
@@ -130,8 +130,8 @@ def test_where_measured_elevation_is_silent_climb_is_the_fields(known_s, tmp_pat
     assert model.card.elevation["source"] == "auto" and model.field.measured
     level = np.where(np.arange(trip.seconds) < known_s, 7.0, np.nan)
     trip = replace(trip, channels={**trip.channels, "elevation_m": level})
-    found = predict_trip(model, trip, vehicle.name).trip
-    rise = found.channels["climb_m"] - found.channels["descent_m"]
+    result = predict_trip(model, trip, vehicle.name).trip
+    rise = result.channels["climb_m"] - result.channels["descent_m"]
     assert rise[:known_s] == pytest.approx(0.0, abs=1e-12)
     learned = trip_rise_m(trip, model.field)
     assert rise[known_s:] == pytest.approx(learned[known_s:], abs=1e-12)
@@ -139,10 +139,10 @@ def test_where_measured_elevation_is_silent_climb_is_the_fields(known_s, tmp_pat
 
 
 def test_a_damaged_field_is_refused_in_one_sentence(hilly, tmp_path):
-    text, about = map_to_text(elevation_field())
+    text, subject = map_to_text(elevation_field())
     for wrong in ("", text[:-8], text.replace("A", "B", 3), "ü"):
         with pytest.raises(DataError, match=r"m\.onnx has a damaged elevation map"):
-            map_from_text(wrong, about, "m.onnx")
+            map_from_text(wrong, subject, "m.onnx")
     model = onnx.load(hilly.path)
     for prop in list(model.metadata_props):
         if prop.key == "fedwatt.field":
@@ -196,15 +196,15 @@ def test_bad_positions_have_the_policy_of_the_batch_pipeline(hilly, kind):
     trip = faults(located_rows(), kind)
     batch = Trip("raw", resample(trip))
     made = streamed(EnergyPredictor(hilly, timing=timing_of(trip)), trip)
-    wanted = predict_trip(hilly, batch, "car").windows_wh
+    windows_wh = predict_trip(hilly, batch, "car").windows_wh
     then = np.array(as_known_then(hilly, batch))
     if kind == "late fix":
         # Before its first fix a stream knows no position; an import lets the first reach back.
-        made, wanted, then = made[40:], wanted[40:], then[40:]
+        made, windows_wh, then = made[40:], windows_wh[40:], then[40:]
     # Each second the stream says what the batch pipeline would say of the trip so far ...
     assert made == pytest.approx(then, rel=1e-6)
     # ... and after the fault, a minute of windows later, what it says of the whole trip.
-    assert made[-20:] == pytest.approx(wanted[-20:], rel=1e-6)
+    assert made[-20:] == pytest.approx(windows_wh[-20:], rel=1e-6)
 
 
 @settings(max_examples=15, deadline=None)
@@ -234,7 +234,10 @@ def test_nothing_a_receiver_sends_breaks_the_stream(hilly, seed, share):
                 sample = sample | {n: float(draw.choice(absurd)) for n in wrong[fault - 3]}
         made += predictor.push(time_s, sample)
     made += predictor.finish()
-    assert all(np.isfinite([found.energy_wh, found.low_wh, found.high_wh]).all() for found in made)
+    assert all(
+        np.isfinite([prediction.energy_wh, prediction.low_wh, prediction.high_wh]).all()
+        for prediction in made
+    )
     for before, after in pairwise(made):
         assert after.second == 60 or after.second == before.second + 1
 
@@ -245,7 +248,7 @@ def test_predictions_come_within_the_stated_delay(hilly):
     late = []
     for place, time_s in enumerate(trip.time_s.tolist()):
         sample = {name: float(values[place]) for name, values in trip.channels.items()}
-        late += [time_s - found.time_s for found in predictor.push(time_s, sample)]
+        late += [time_s - prediction.time_s for prediction in predictor.push(time_s, sample)]
     # hold 4.5 s, four seconds of look-ahead, one second not yet over, one row of 0.75 s
     assert 4 < max(late) < 4.5 + 4 + 1 + 0.8
 
@@ -288,9 +291,9 @@ def test_what_a_plan_says_of_its_road_is_used(hilly):
     up = Trip("u", plan | {"grade": np.full(90, 0.05)})
     assert predict_trip(hilly, up, "").trip.channels["climb_m"] == pytest.approx(0.5)
     assert predict_trip(hilly, level, "").trip.channels["climb_m"] == pytest.approx(0.0)
-    given = Trip("g", plan | {"climb_m": np.ones(90), "descent_m": np.zeros(90)})
-    assert climb_from(given, "field") == "climb"
-    assert predict_trip(hilly, given, "").trip.channels["climb_m"] == pytest.approx(1.0)
+    trip = Trip("g", plan | {"climb_m": np.ones(90), "descent_m": np.zeros(90)})
+    assert climb_from(trip, "field") == "climb"
+    assert predict_trip(hilly, trip, "").trip.channels["climb_m"] == pytest.approx(1.0)
 
 
 def test_training_and_vehicle_read_the_same_climb(hilly):
@@ -310,10 +313,10 @@ def test_a_snapshot_keeps_the_ground_driven_over(hilly):
         for place, t in enumerate(trip.time_s.tolist())
     ]
     first, second = (EnergyPredictor(hilly, timing=timing) for _ in range(2))
-    made = [found for row in rows[:333] for found in first.push(*row)]
+    made = [prediction for row in rows[:333] for prediction in first.push(*row)]
     second.restore(first.snapshot())
-    made += [found for row in rows[333:] for found in second.push(*row)] + second.finish()
-    assert [found.energy_wh for found in made] == streamed(
+    made += [prediction for row in rows[333:] for prediction in second.push(*row)] + second.finish()
+    assert [prediction.energy_wh for prediction in made] == streamed(
         EnergyPredictor(hilly, timing=timing), trip
     )
 

@@ -1,4 +1,4 @@
-"""What `fedwatt predict` shows of a trip, in numbers worked out by hand."""
+"""The output of `fedwatt predict` for a trip, in numbers worked out by hand."""
 
 from dataclasses import replace
 
@@ -31,8 +31,10 @@ def drive(*, bars: bool = True, measured_wh: float | None = 800.0) -> Forecast:
     half = 100.0 if bars else np.nan
     measured = None if measured_wh is None else np.full(100, measured_wh / 100)
     total = np.cumsum(each)
-    found = TripPrediction(trip, each[:41], each, measured, total - half, total + half, 0.9)
-    return Forecast(trip, "car", CARD, found, None, None)
+    trip_prediction = TripPrediction(
+        trip, each[:41], each, measured, total - half, total + half, 0.9
+    )
+    return Forecast(trip, "car", CARD, trip_prediction, None, None)
 
 
 def test_the_rows_of_a_recorded_trip():
@@ -70,10 +72,10 @@ def test_what_braking_frees_on_a_full_pack_is_lost():
     each = np.repeat([-20.0, 20.0], 50)
     total = np.cumsum(each)
     plan = replace(drive().prediction, predicted_wh=each, low_wh=total, high_wh=total + 400)
-    found = estimate_range(plan, 1.0, 4000.0)
-    assert (found.arrival, found.arrival_high) == pytest.approx((0.75, 0.75))
+    range_estimate = estimate_range(plan, 1.0, 4000.0)
+    assert (range_estimate.arrival, range_estimate.arrival_high) == pytest.approx((0.75, 0.75))
     # The high end begins with 400 Wh, so 600 Wh of it come down the hill on a full pack.
-    assert found.arrival_low == pytest.approx(0.75)
+    assert range_estimate.arrival_low == pytest.approx(0.75)
     charge = charge_over_time(plan, 1.0, 4000.0)
     assert (charge.max(), charge[-1]) == pytest.approx((1.0, 0.75))
     assert estimate_range(plan, 0.1, 4000.0).arrival == pytest.approx(0.1)
@@ -81,12 +83,12 @@ def test_what_braking_frees_on_a_full_pack_is_lost():
 
 
 def test_the_remarks():
-    known = drive()
-    assert [line.split(":")[0] for line in known.remarks()] == ["7 is a training trip of car"]
-    assert replace(known, trip=Trip("8", known.trip.channels)).remarks() == []
-    short = replace(known, vehicle="", reach=estimate_range(known.prediction, 0.1, 4000.0))
+    reference = drive()
+    assert [line.split(":")[0] for line in reference.remarks()] == ["7 is a training trip of car"]
+    assert replace(reference, trip=Trip("8", reference.trip.channels)).remarks() == []
+    short = replace(reference, vehicle="", reach=estimate_range(reference.prediction, 0.1, 4000.0))
     assert short.remarks() == ["The battery does not reach the end: 600 Wh are missing."]
-    assert replace(known, vehicle="van").remarks() == [
+    assert replace(reference, vehicle="van").remarks() == [
         "The model has the scaling of car, not of van."
     ]
 

@@ -64,9 +64,9 @@ def test_the_graph_gives_what_the_mixture_predicts(mixed, late, tmp_path):
     expected_wh = client.energy_wh(mixture.predict(client, "test", tested))
     splits = split_of_trips(late, run.config.data)
     trips = [trip for trip in late.trips if splits.get(trip.name) == "test"]
-    found = [predict_trip(mixed, trip, late.name).windows_wh[::10] for trip in trips]
+    result = [predict_trip(mixed, trip, late.name).windows_wh[::10] for trip in trips]
     # Means of float32 features, in another order.
-    assert np.concatenate(found) == pytest.approx(expected_wh, abs=1e-3)
+    assert np.concatenate(result) == pytest.approx(expected_wh, abs=1e-3)
 
 
 def test_a_stream_that_knows_its_energy_is_the_batch_with_the_filter(mixed, late):
@@ -79,15 +79,17 @@ def test_a_stream_that_knows_its_energy_is_the_batch_with_the_filter(mixed, late
     made += predictor.step(sample_of(trip, 0), time_s=0.0)
     for second in range(trip.seconds):
         made += predictor.step(sample_of(trip, second), energy_wh=float(energy_wh[second]))
-    assert [one.second for one in made] == list(range(60, 60 + len(made)))
-    streamed_wh = np.array([one.energy_wh for one in made])
+    assert [prediction.second for prediction in made] == list(range(60, 60 + len(made)))
+    streamed_wh = np.array([prediction.energy_wh for prediction in made])
     # Speed that stands and then changes is a little different between samples and seconds.
     assert streamed_wh == pytest.approx(batch.windows_wh[: len(made)], abs=0.5)
     prior = TripPrior(**mixed.card.trip_prior)
-    measured_wh, speed_mps = (own[: len(made)] for own in (batch.measured_wh, batch.speed_mps))
+    measured_wh, speed_mps = (
+        column[: len(made)] for column in (batch.measured_wh, batch.speed_mps)
+    )
     expected = in_trip(prior, streamed_wh, measured_wh, 60, cold=batch.cold, speed_mps=speed_mps)
-    for one, corrected, deviation in zip(made, *expected, strict=True):
-        energy, low, high = one.in_trip
+    for prediction, corrected, deviation in zip(made, *expected, strict=True):
+        energy, low, high = prediction.in_trip
         # A stream's mean speed is that of its samples, which the noise of fast driving depends on.
         assert energy == pytest.approx(corrected, abs=1e-2)
         assert (high - low) / 2 == pytest.approx(prior.factor * deviation, rel=1e-4)
@@ -111,23 +113,29 @@ def test_missing_energy_and_chargers_teach_nothing(mixed, late):
         unknown.step(sample_of(trip, second), energy_wh=math.nan)
         still = {**sample_of(trip, second), "speed_mps": 0.0}
         made = charging.step(still, energy_wh=-2.0)
-        assert all(one.in_trip[0] == one.energy_wh for one in made if one.in_trip)
+        assert all(
+            prediction.in_trip[0] == prediction.energy_wh
+            for prediction in made
+            if prediction.in_trip
+        )
     for predictor in (unknown, charging):
         assert predictor.rest_of_trip(500.0, 300.0).wh == 0.0
 
 
 def test_a_snapshot_keeps_what_the_trip_has_shown(mixed, late):
     trip = late.trips[2]
-    one = EnergyPredictor(mixed)
+    energy_predictor = EnergyPredictor(mixed)
     other = EnergyPredictor(mixed)
     for second in range(200):
-        one.step(sample_of(trip, second), energy_wh=float(trip.channels["energy_wh"][second]))
-    other.restore(one.snapshot())
-    assert one.rest_of_trip(500.0, 300.0) == other.rest_of_trip(500.0, 300.0)
-    assert one.rest_of_trip(500.0, 300.0).wh != 0.0
+        energy_predictor.step(
+            sample_of(trip, second), energy_wh=float(trip.channels["energy_wh"][second])
+        )
+    other.restore(energy_predictor.snapshot())
+    assert energy_predictor.rest_of_trip(500.0, 300.0) == other.rest_of_trip(500.0, 300.0)
+    assert energy_predictor.rest_of_trip(500.0, 300.0).wh != 0.0
     for second in range(200, 220):
         energy_wh = float(trip.channels["energy_wh"][second])
-        made = one.step(sample_of(trip, second), energy_wh=energy_wh)
+        made = energy_predictor.step(sample_of(trip, second), energy_wh=energy_wh)
         assert made == other.step(sample_of(trip, second), energy_wh=energy_wh)
 
 

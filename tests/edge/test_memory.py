@@ -67,7 +67,9 @@ def test_a_vehicle_whose_trips_resemble_each_other_remembers(vehicle, model):
         moved = predict_trip(model, trip, vehicle.name, offset_wh=offset_wh)
         assert moved.windows_wh - plain.windows_wh == pytest.approx(offset_wh)
         assert moved.total_wh - plain.total_wh == pytest.approx(offset_wh * trip.seconds / 60)
-        errors.append([abs(one.total_wh - measured_wh) for one in (plain, moved)])
+        errors.append(
+            [abs(trip_prediction.total_wh - measured_wh) for trip_prediction in (plain, moved)]
+        )
     before, after = np.mean(errors, axis=0)
     assert after < 0.8 * before
 
@@ -123,7 +125,7 @@ def drive(predictor, trip):
         time_s = trip.start_time_s + second
         made += predictor.step(sample, energy_wh=energy_wh, time_s=time_s)
     made += predictor.finish()
-    return np.array([one.energy_wh for one in made])
+    return np.array([prediction.energy_wh for prediction in made])
 
 
 def test_a_stream_remembers_the_trips_that_it_has_seen(vehicle, model):
@@ -137,11 +139,11 @@ def test_a_stream_remembers_the_trips_that_it_has_seen(vehicle, model):
         assert (streamed.begin_s, streamed.cold) == (expected.begin_s, expected.cold)
     restored = EnergyPredictor(model)
     restored.restore(predictor.snapshot())
-    given = EnergyPredictor(model, past_trips=predictor.past_trips)
+    energy_predictor = EnergyPredictor(model, past_trips=predictor.past_trips)
     plain_wh, streamed_wh = drive(EnergyPredictor(model), now), drive(predictor, now)
     alone = replace(vehicle, trips=(*earlier, now))
     offset_wh = remembered_wh(model, now, alone)
     assert abs(offset_wh) > 1
     assert streamed_wh - plain_wh == pytest.approx(offset_wh, rel=0.1)
-    for predictor in (restored, given):
+    for predictor in (restored, energy_predictor):
         assert (drive(predictor, now) == streamed_wh).all()

@@ -34,11 +34,13 @@ def folder(tmp_path_factory, cars) -> Path:
 def forecasts(model, trips):
     """Forecasts of trips, and their measured energy."""
     made = [(model.forecast(recorded_route(t)[0], outside_c(t) or 15.0), t) for t in trips]
-    return [(one, float(trip.channels["energy_wh"].sum())) for one, trip in made]
+    return [(forecast, float(trip.channels["energy_wh"].sum())) for forecast, trip in made]
 
 
 def median_error(made) -> float:
-    return float(np.median([abs(one.total_wh / energy_wh - 1) for one, energy_wh in made]))
+    return float(
+        np.median([abs(forecast.total_wh / energy_wh - 1) for forecast, energy_wh in made])
+    )
 
 
 def test_one_car_learns_its_roads_from_its_own_trips(cars, folder):
@@ -48,12 +50,12 @@ def test_one_car_learns_its_roads_from_its_own_trips(cars, folder):
     owner = forecasts(owner_model, new)
     assert owner_model.trips == LEARNED
     assert owner_model.hills is not None and owner_model.hills.nodes
-    assert np.mean([one.known for one, _ in unseen]) == 0
-    assert np.mean([one.known for one, _ in owner]) > 0.5
+    assert np.mean([forecast.known for forecast, _ in unseen]) == 0
+    assert np.mean([forecast.known for forecast, _ in owner]) > 0.5
     assert median_error(owner) < 0.8 * median_error(unseen)
     covered = [
-        one.energy_levels_wh[-1][4] <= energy_wh <= one.energy_levels_wh[-1][94]
-        for one, energy_wh in owner
+        forecast.energy_levels_wh[-1][4] <= energy_wh <= forecast.energy_levels_wh[-1][94]
+        for forecast, energy_wh in owner
     ]
     assert np.mean(covered) >= 0.8
 
@@ -67,7 +69,7 @@ def test_two_cars_have_the_shipped_coefficients_and_their_own_roads(tmp_path, ca
     )
     made = forecasts(model, cars[0].trips[LEARNED:])
     unseen = forecasts(route_model("electric-car", Departure()), cars[0].trips[LEARNED:])
-    assert np.mean([one.known for one, _ in made]) > 0.5
+    assert np.mean([forecast.known for forecast, _ in made]) > 0.5
     assert model.fleet_vehicles == 16
     assert median_error(made) < median_error(unseen)
 

@@ -73,7 +73,7 @@ def test_a_model_on_board_has_the_error_the_run_states(name, which, run, fleet, 
     model = EnergyModel(tmp_path / "own.onnx")
     split = split_of_trips(vehicle, trained.config.data)
     seen = [outcome(model, t, vehicle.name) for t in vehicle.trips if split.get(t.name) == "test"]
-    errors = np.concatenate([found.windows_wh - found.measured_wh for found in seen])
+    errors = np.concatenate([prediction.windows_wh - prediction.measured_wh for prediction in seen])
     (stated,) = (
         row["rmse"]
         for row in read_table(run, "vehicles").to_pylist()

@@ -45,11 +45,11 @@ def batch(model, trip):
 def test_a_stream_predicts_what_the_batch_pipeline_predicts(model, step_s):
     trip = raw_trip(rows=int(200 / step_s), step_s=step_s)
     made = streamed(EnergyPredictor(model, timing=Timing(hold_s=hold_of(trip))), samples(trip))
-    wanted = batch(model, trip)
-    assert [found.second for found in made] == list(range(60, 60 + len(wanted)))
-    assert [found.energy_wh for found in made] == pytest.approx(wanted, rel=1e-6)
+    expected = batch(model, trip)
+    assert [prediction.second for prediction in made] == list(range(60, 60 + len(expected)))
+    assert [prediction.energy_wh for prediction in made] == pytest.approx(expected, rel=1e-6)
     assert made[0].time_s == trip.time_s[0] + 60
-    assert all(found.low_wh < found.energy_wh < found.high_wh for found in made)
+    assert all(prediction.low_wh < prediction.energy_wh < prediction.high_wh for prediction in made)
 
 
 def test_features_with_a_memory_and_slopes_are_the_same_too(vehicle, tmp_path):
@@ -61,7 +61,7 @@ def test_features_with_a_memory_and_slopes_are_the_same_too(vehicle, tmp_path):
     export(run, tmp_path / "m.onnx", vehicle=hilly)
     predictor = EnergyPredictor(tmp_path / "m.onnx", timing=Timing(hold_s=hold_of(trip)))
     made = streamed(predictor, samples(trip))
-    assert [found.energy_wh for found in made] == pytest.approx(
+    assert [prediction.energy_wh for prediction in made] == pytest.approx(
         batch(predictor.model, trip), rel=1e-6
     )
 
@@ -70,9 +70,9 @@ def test_predictions_come_within_the_stated_delay(model):
     trip = raw_trip()
     predictor = EnergyPredictor(model)
     for time_s, sample in samples(trip):
-        for found in predictor.push(time_s, sample):
+        for prediction in predictor.push(time_s, sample):
             # hold 1.5 s, two seconds of look-ahead, one second not yet over, one row of 0.6 s
-            assert time_s - found.time_s < 1.5 + 2 + 1 + 0.7
+            assert time_s - prediction.time_s < 1.5 + 2 + 1 + 0.7
 
 
 def test_shuffled_samples_within_the_patience_change_nothing(model):
@@ -94,7 +94,7 @@ def test_a_long_gap_begins_another_trip(model):
     rows = [row for row in samples(trip) if not 1080 < row[0] < 1095]
     predictor = EnergyPredictor(model)
     made = streamed(predictor, rows)
-    starts = [found.time_s for found in made if found.second == 60]
+    starts = [prediction.time_s for prediction in made if prediction.second == 60]
     assert predictor.counts["trips cut"] == 1 and len(starts) == 2
     # No window reaches across the gap: the second trip's first is a minute after it.
     assert starts[1] == pytest.approx(next(t for t, _ in rows if t >= 1095) + 60)
@@ -154,7 +154,10 @@ def test_nothing_a_sensor_sends_breaks_the_stream(model, seed, share):
                 time_s -= float(draw.exponential(3))
         made += predictor.push(time_s, sample)
     made += predictor.finish()
-    assert all(np.isfinite([found.energy_wh, found.low_wh, found.high_wh]).all() for found in made)
+    assert all(
+        np.isfinite([prediction.energy_wh, prediction.low_wh, prediction.high_wh]).all()
+        for prediction in made
+    )
     for before, after in pairwise(made):
         assert after.second == 60 or after.second == before.second + 1
 
@@ -162,13 +165,13 @@ def test_nothing_a_sensor_sends_breaks_the_stream(model, seed, share):
 def test_a_snapshot_goes_on_where_it_was_taken(model):
     rows = list(samples(raw_trip()))
     first = EnergyPredictor(model)
-    made = [found for row in rows[:233] for found in first.push(*row)]
+    made = [prediction for row in rows[:233] for prediction in first.push(*row)]
     text = first.snapshot()
     second = EnergyPredictor(model)
     second.restore(text)
     assert second.snapshot() == text and json.loads(text)["seconds_seen"] > 60
-    rest = streamed(second, rows[233:])
-    assert made + rest == streamed(EnergyPredictor(model), rows)
+    remainder = streamed(second, rows[233:])
+    assert made + remainder == streamed(EnergyPredictor(model), rows)
 
 
 def test_a_snapshot_of_something_else_is_refused(model):

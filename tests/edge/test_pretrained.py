@@ -54,9 +54,9 @@ def test_a_map_gives_elevations_to_a_route_that_has_none():
     def hill(latitude, longitude):
         return 200.0 + 1000 * (latitude - 48.0)
 
-    given = straight(climb_m=1000 * 5 / 111.19)
-    assert energy_wh(straight(), elevation=hill) == pytest.approx(energy_wh(given), rel=1e-3)
-    assert energy_wh(given, elevation=lambda lat, lon: 0 * lat) == energy_wh(given)
+    inputs = straight(climb_m=1000 * 5 / 111.19)
+    assert energy_wh(straight(), elevation=hill) == pytest.approx(energy_wh(inputs), rel=1e-3)
+    assert energy_wh(inputs, elevation=lambda lat, lon: 0 * lat) == energy_wh(inputs)
 
 
 def test_what_ships_names_no_place_and_no_vehicle():
@@ -79,8 +79,8 @@ def test_ends_of_an_interval_differ():
 
 
 def test_a_pretrained_model_has_a_card_and_no_windows(tmp_path):
-    shown = CliRunner().invoke(app, ["inspect", "leaf-24", "--html", str(tmp_path / "card.html")])
-    assert shown.exit_code == 0 and "Apache-2.0" in shown.output
+    outcome = CliRunner().invoke(app, ["inspect", "leaf-24", "--html", str(tmp_path / "card.html")])
+    assert outcome.exit_code == 0 and "Apache-2.0" in outcome.output
     assert "Nissan Leaf" in (tmp_path / "card.html").read_text()
     done = CliRunner().invoke(app, ["predict", "leaf-24", "trip.csv"])
     assert isinstance(done.exception, DataError) and "predicts routes" in str(done.exception)

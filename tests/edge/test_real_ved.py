@@ -51,7 +51,7 @@ def streamed(model, rows):
     for place, time_s in enumerate(rows.time_s.tolist()):
         made += predictor.push(time_s, {n: float(rows.channels[n][place]) for n in names})
     made += predictor.finish()
-    return np.array([found.energy_wh for found in made])
+    return np.array([prediction.energy_wh for prediction in made])
 
 
 def test_raw_trips_give_what_the_batch_pipeline_gives(real, tmp_path):
@@ -61,12 +61,12 @@ def test_raw_trips_give_what_the_batch_pipeline_gives(real, tmp_path):
     model = EnergyModel(tmp_path / "m.onnx")
     for trip in trips_of_the_test(vehicle, run):
         made = streamed(model, raw[re.match(r"\d+", trip.name)[0]])
-        wanted = predict_trip(model, trip, vehicle.name).windows_wh
-        assert made == pytest.approx(wanted, rel=1e-6)
+        windows_wh = predict_trip(model, trip, vehicle.name).windows_wh
+        assert made == pytest.approx(windows_wh, rel=1e-6)
 
 
 def test_with_learned_hills_too(real, tmp_path):
-    """Where a gap in the known ground is over within the look-ahead, the same to 1e-6."""
+    """Batch and stream agree to 1e-6 where a gap in the map ends within the look-ahead."""
     vehicle, raw = real
     run = trained(features="base, elevation")
     settings = ElevationSettings(minimum_vehicles=1, private=False)
@@ -77,15 +77,17 @@ def test_with_learned_hills_too(real, tmp_path):
     compared = 0
     for trip in trips_of_the_test(vehicle, run):
         made = streamed(model, raw[re.match(r"\d+", trip.name)[0]])
-        wanted = predict_trip(model, trip, vehicle.name)
+        prediction = predict_trip(model, trip, vehicle.name)
         latitude, longitude, trusted = trusted_positions(trip)
-        known = np.flatnonzero(trusted & np.isfinite(field.read(latitude, longitude)[0]))
+        reference = np.flatnonzero(trusted & np.isfinite(field.read(latitude, longitude)[0]))
         ends = np.arange(59, trip.seconds)
-        following = np.searchsorted(known, ends)
-        over = np.append(known, -1)[following]  # -1: no more known ground, and so level for good
+        following = np.searchsorted(reference, ends)
+        over = np.append(reference, -1)[
+            following
+        ]  # -1: no more known ground, and so level for good
         settled = over <= ends + LOOK_AHEAD_S
-        assert made[settled] == pytest.approx(wanted.windows_wh[settled], rel=1e-6)
+        assert made[settled] == pytest.approx(prediction.windows_wh[settled], rel=1e-6)
         assert np.isfinite(made).all() and len(made) == len(ends)
-        climbs = wanted.trip.channels["climb_m"].sum()
+        climbs = prediction.trip.channels["climb_m"].sum()
         compared += int(settled.sum()) if climbs > 1 else 0
     assert compared > 500

@@ -25,9 +25,9 @@ MORNING = datetime(2026, 11, 16, 8)
 def file(vehicle, tmp_path_factory):
     everybody = boards(4)
     fleet = learn_routes(everybody, ElevationSettings())
-    own = fleet.personalised(everybody["car-0"], "car-0", capacity_wh=16_000.0)
+    personal_model = fleet.personalised(everybody["car-0"], "car-0", capacity_wh=16_000.0)
     out = tmp_path_factory.mktemp("routes") / "model.onnx"
-    export(trained(), out, vehicle=vehicle, routes=own)
+    export(trained(), out, vehicle=vehicle, routes=personal_model)
     return out
 
 
@@ -47,36 +47,36 @@ def planned(file, ways, **conditions):
 
 
 def test_alternatives_stand_side_by_side_with_bars_and_times(file, ways):
-    found = planned(file, ways, depart=MORNING, temperature_c=20.0, soc=0.5)
-    short, long = (dict(one.rows()) for one in found.routes)
+    plan = planned(file, ways, depart=MORNING, temperature_c=20.0, soc=0.5)
+    short, long = (dict(route.rows()) for route in plan.routes)
     assert short["distance"] == "2.0 km"
     assert long["distance"] == "4.0 km"
     assert short["arrival"].startswith(f"08:0{short['duration'][0]} ")
     assert short["chance to arrive"] == "over 99 %"
-    energies = [one.forecast.total_wh for one in found.routes]
+    energies = [route.forecast.total_wh for route in plan.routes]
     assert energies[0] < energies[1]
-    names = [name for name, _ in found.routes[0].rows()]
+    names = [name for name, _ in plan.routes[0].rows()]
     assert names.count("90 % interval") == 3
     assert names.count("50 % interval") == 3
 
 
 def test_the_page_shows_every_route_and_where_the_charge_ends(file, ways):
-    found = planned(file, ways, temperature_c=20.0, soc=0.03)
-    page = render_routes(found)
+    plan = planned(file, ways, temperature_c=20.0, soc=0.03)
+    page = render_routes(plan)
     for word in ("short", "long", "Expected speed", "Energy since the start", "State of charge"):
         assert word in page
     assert "the battery would be empty after" in page
     assert "Height above the start" not in page  # no hills are known to this model
-    assert any("be empty" in remark for remark in found.remarks())
+    assert any("be empty" in remark for remark in plan.remarks())
 
 
 def test_the_command_prints_a_table(file, ways):
     options = ["--temperature", "-3", "--soc", "62%"]
-    shown = CliRunner().invoke(app, ["route", str(ways[0]), "--model", str(file), *options])
-    assert shown.exit_code == 0, shown.output
-    assert "SoC on arrival" in shown.output
-    assert "You arrive with" in shown.output
-    assert "kWh" in shown.output
+    outcome = CliRunner().invoke(app, ["route", str(ways[0]), "--model", str(file), *options])
+    assert outcome.exit_code == 0, outcome.output
+    assert "SoC on arrival" in outcome.output
+    assert "You arrive with" in outcome.output
+    assert "kWh" in outcome.output
 
 
 def test_predict_takes_the_capacity_that_the_file_knows(file, tmp_path):

@@ -23,16 +23,16 @@ def test_gpx_geojson_and_csv_are_the_same_route(tmp_path):
     line = {"type": "LineString", "coordinates": [[lon, lat, 250.0] for lat, lon in POINTS]}
     collection = {"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": line}]}
     rows = "\n".join(f"{n},{lon},{lat}" for n, (lat, lon) in enumerate(POINTS))
-    found = [
+    result = [
         read_route(write(tmp_path / "a.gpx", gpx)),
         read_route(write(tmp_path / "a.geojson", json.dumps(collection))),
         read_route(write(tmp_path / "a.csv", f"point,Longitude[deg],Latitude[deg]\n{rows}\n")),
     ]
-    for route, temperature in found:
+    for route, temperature in result:
         assert temperature is None
         assert route.name == "a"
         assert route.metres == pytest.approx(1112, rel=1e-3)
-        np.testing.assert_allclose(route.latitude_deg, found[0][0].latitude_deg)
+        np.testing.assert_allclose(route.latitude_deg, result[0][0].latitude_deg)
 
 
 def test_a_route_of_waypoints_is_read(tmp_path):

@@ -94,11 +94,11 @@ def test_a_route_in_each_form_is_the_same(client):
 
 def test_a_state_of_charge_gives_that_on_arrival(client):
     body = ROUTE | {"soc_percent": 60.0, "load_kg": 150.0}
-    found = client.post("/route", json=body).json()
-    left = found["soc_percent"]["expected"]
-    assert left == pytest.approx(60 - 100 * found["energy_kwh"]["expected"] / 21.3, abs=0.1)
-    assert found["answer"].startswith(f"You arrive with {left:.0f} %")
-    assert found["arrival_probability"] == 0.99
+    result = client.post("/route", json=body).json()
+    left = result["soc_percent"]["expected"]
+    assert left == pytest.approx(60 - 100 * result["energy_kwh"]["expected"] / 21.3, abs=0.1)
+    assert result["answer"].startswith(f"You arrive with {left:.0f} %")
+    assert result["arrival_probability"] == 0.99
 
 
 @pytest.mark.parametrize(

@@ -107,11 +107,11 @@ def test_what_is_wrong_with_a_csv(text, said, tmp_path):
 
 
 def test_the_page_is_self_contained_and_says_the_numbers(model, vehicle):
-    found = predict_trip(model, vehicle.trips[0], vehicle.name)
-    page = rendered(found, model.card, vehicle="<car>", charge=np.linspace(0.9, 0.8, 5))
+    prediction = predict_trip(model, vehicle.trips[0], vehicle.name)
+    page = rendered(prediction, model.card, vehicle="<car>", charge=np.linspace(0.9, 0.8, 5))
     assert "<car>" not in page and "&lt;car&gt;" in page
     assert "src=" not in page and "http://" not in page.replace("http://www.w3.org", "")
-    assert page.count("<figure") == 5 and f"{found.total_wh:,.0f}" in page
+    assert page.count("<figure") == 5 and f"{prediction.total_wh:,.0f}" in page
     assert "Energy along the route" in page
     assert "var(--predicted)" in page and "prefers-color-scheme: dark" in page
 
@@ -124,29 +124,29 @@ def test_a_trip_that_the_model_was_made_with_is_no_test(model, vehicle):
         expected = role[splits[trip.name]]
         assert model.card.role_of(trip.name, vehicle.name) == expected
         assert model.card.role_of(trip.name, "another car") == ""
-        found = predict_trip(model, trip, vehicle.name)
-        page = rendered(found, model.card, vehicle=vehicle.name)
+        prediction = predict_trip(model, trip, vehicle.name)
+        page = rendered(prediction, model.card, vehicle=vehicle.name)
         assert (f"a {expected} trip, so no test" in page) == bool(expected)
 
 
-def forecast_of(found, reach=None):
+def forecast_of(result, reach=None):
     card = SimpleNamespace(vehicle="car")
-    return Forecast(found.trip, "", card, found, reach, None)
+    return Forecast(result.trip, "", card, result, reach, None)
 
 
 def test_the_headline_has_both_signs():
-    found = planned(1000.0)
-    assert headline(forecast_of(found)).startswith("The trip takes 1,000\u00a0Wh")
+    plan = planned(1000.0)
+    assert headline(forecast_of(plan)).startswith("The trip takes 1,000\u00a0Wh")
     for measured, ending in ((800.0, "25% more"), (1250.0, "20% less"), (1001.0, "as measured")):
-        driven = replace(found, measured_wh=np.full(100, measured / 100))
+        driven = replace(plan, measured_wh=np.full(100, measured / 100))
         assert headline(forecast_of(driven)).rpartition(", ")[2].startswith(ending)
 
 
 def test_the_headline_of_a_plan_says_what_is_left():
-    found = planned(1000.0)
-    enough, short = (estimate_range(found, soc, 10_000) for soc in (0.5, 0.05))
-    assert headline(forecast_of(found, enough)).startswith("You arrive with 40\u00a0%")
-    assert headline(forecast_of(found, short)) == "The battery is empty after 5.0\u00a0km"
+    plan = planned(1000.0)
+    enough, short = (estimate_range(plan, soc, 10_000) for soc in (0.5, 0.05))
+    assert headline(forecast_of(plan, enough)).startswith("You arrive with 40\u00a0%")
+    assert headline(forecast_of(plan, short)) == "The battery is empty after 5.0\u00a0km"
     assert (enough.short_wh, short.short_wh) == (0.0, pytest.approx(500))
 
 
@@ -163,8 +163,8 @@ def test_export_and_predict_from_the_command_line(vehicle, tmp_path, monkeypatch
         return " ".join(done.output.split())
 
     assert "takes scaled features" in says("export", "run", "--out", "plain.onnx")
-    export = ("export", "run", "--out", "m.onnx", "--vehicle", "car", "--dtype", "int8")
-    assert "Wh to the RMSE of its test windows" in says(*export)
+    export = ("export", "run", "--out", "m.onnx", "--vehicle", "car")
+    assert "takes the telemetry of" in says(*export)
     splits = split_of_trips(vehicle, trained().config.data)
     new, seen = (next(t for t, s in splits.items() if s == split) for split in ("test", "train"))
     trip = f"car/{new}"

@@ -61,14 +61,14 @@ def test_without_positions_no_climb_is_known(model):
 
 
 def test_the_network_sees_whether_climb_is_known(model):
-    """The same level road, known to be level and unknown, is not the same input."""
+    """A level road that is known and one that is unknown are different inputs."""
     flat = Trip("flat", driven().channels | {"grade": np.zeros(200)})
     for name in ("latitude_deg", "longitude_deg"):
         flat.channels.pop(name)
-    known = predict_trip(model, flat, "car")
+    prediction = predict_trip(model, flat, "car")
     unknown = predict_trip(model, unlocated(flat), "car")
-    assert known.climb_known.all() and not unknown.climb_known.any()
-    assert np.abs(known.windows_wh - unknown.windows_wh).min() > 0
+    assert prediction.climb_known.all() and not unknown.climb_known.any()
+    assert np.abs(prediction.windows_wh - unknown.windows_wh).min() > 0
 
 
 def test_positions_lost_in_the_midst_of_a_trip(model):
@@ -168,9 +168,9 @@ def test_a_route_beyond_the_known_ground(model):
     prediction = predict_trip(model, straight("out", np.arange(2010.0, 6001.0, 10.0), 10.0), "")
     first = int(np.argmin(prediction.climb_known))
     assert prediction.climb_known[:first].all() and not prediction.climb_known[first:].any()
-    known = prediction.trip.channels["climb_known"]
+    channels = prediction.trip.channels["climb_known"]
     # The first unknown window is the first with 29 known seconds or fewer.
-    assert known[first : first + 60].sum() == 29 and known[first - 1 : first + 59].sum() == 30
+    assert channels[first : first + 60].sum() == 29 and channels[first - 1 : first + 59].sum() == 30
 
 
 def test_the_page_says_how_many_windows_have_unknown_climb(model):

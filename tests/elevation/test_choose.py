@@ -24,8 +24,8 @@ def test_a_gain_must_be_large_and_sure():
 
 
 def test_verdicts_add():
-    one = MapErrors(np.array([1.0]), np.array([2.0]), np.array([3.0]))
-    both = one + MapErrors(np.array([10.0]), np.array([20.0]), np.array([30.0]))
+    map_errors_of_one = MapErrors(np.array([1.0]), np.array([2.0]), np.array([3.0]))
+    both = map_errors_of_one + MapErrors(np.array([10.0]), np.array([20.0]), np.array([30.0]))
     assert (both.error[0], both.gain[0], both.spread[0]) == (11.0, 22.0, 33.0)
 
 
@@ -52,8 +52,8 @@ def test_mountains_are_not_flattened(steep):
     assert usual.shared.prior == Prior(8, 0.03)
     assert chosen.shared.prior.grade > 0.03
     before, after = (
-        np.mean([compare(one.maps[car.name], [car]).scale for car in steep])
-        for one in (usual, chosen)
+        np.mean([compare(learned_maps.maps[car.name], [car]).scale for car in steep])
+        for learned_maps in (usual, chosen)
     )
     assert before < 0.9 < after < 1.05
 
@@ -92,11 +92,11 @@ def test_a_vehicle_without_validation_trips_has_no_say():
     grid = Grid()
     settings = ElevationSettings()
     _, surveys = survey_fleet(fleet(1, trips=12), None, grid, settings, DATA)
-    (one,) = surveys.values()
-    field = shared_map([one], grid, ElevationSettings(minimum_vehicles=1, choose_prior=False))
-    silent = map_errors(replace(one, validation=None), [field, field], settings)
+    (first,) = surveys.values()
+    field = shared_map([first], grid, ElevationSettings(minimum_vehicles=1, choose_prior=False))
+    silent = map_errors(replace(first, validation=None), [field, field], settings)
     assert (silent.error, silent.gain.tolist()) == (0.0, [0.0])
     # Two fields that are the same: no gain, whatever the trips.
-    same = map_errors(one, [field, field], replace(settings, private=False))
+    same = map_errors(first, [field, field], replace(settings, private=False))
     assert same.error > 0
     assert same.gain.tolist() == [0.0]

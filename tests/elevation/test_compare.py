@@ -65,14 +65,14 @@ def test_half_the_height_has_half_the_scale_and_the_same_shape():
 def test_learned_hills_agree_with_the_true_ones_in_toys_and_in_the_synthetic_town():
     open_to_all = ElevationSettings(minimum_vehicles=1, private=False)
     toys = [with_elevation(vehicle) for vehicle in fleet(6)]
-    found = compare(learn(toys, open_to_all, DataSettings(features="speed")).shared, toys)
-    assert found.correlation > 0.95
+    agreement = compare(learn(toys, open_to_all, DataSettings(features="speed")).shared, toys)
+    assert agreement.correlation > 0.95
     town = list(synthetic_vehicles(6, trips=20))
-    found = compare(learn(town, open_to_all, DataSettings()).shared, town)
-    assert found.covered > 0.9
-    assert found.correlation > 0.95
-    assert found.scale == pytest.approx(1.0, abs=0.1)
-    assert found.climb_difference_m < 0.3 * found.climb_m
+    agreement = compare(learn(town, open_to_all, DataSettings()).shared, town)
+    assert agreement.covered > 0.9
+    assert agreement.correlation > 0.95
+    assert agreement.scale == pytest.approx(1.0, abs=0.1)
+    assert agreement.climb_difference_m < 0.3 * agreement.climb_m
 
 
 def test_without_measured_elevation_there_is_nothing_to_compare():

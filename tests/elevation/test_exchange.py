@@ -59,7 +59,7 @@ def test_fewer_than_k_share_nothing(surveys, vehicles):
 def test_one_vehicle_alone_is_no_secret_sum_even_with_k_of_one(surveys):
     assert shared_under_masks(surveys[:1], GRID, settings(minimum_vehicles=1)).nodes == 0
     two = shared_under_masks(surveys[:2], GRID, settings(minimum_vehicles=1))
-    driven = np.unique(np.concatenate([touched_nodes(one) for one in surveys[:2]]))
+    driven = np.unique(np.concatenate([touched_nodes(survey) for survey in surveys[:2]]))
     assert np.array_equal(two.keys, driven)
 
 
@@ -82,7 +82,7 @@ def learned_after(surveys, spoil, **changed):
 
     def totals(question, present):
         values = [question.answer(surveys[int(name)]) for name in sorted(present)]
-        total = {name: sum(own[name] for own in values) for name in values[0]}
+        total = {name: sum(value_row[name] for value_row in values) for name in values[0]}
         if question.elevation_map is not None:
             spoil(total)
         return total, present
@@ -121,7 +121,7 @@ def test_too_few_answers_are_no_empty_field(surveys):
 def test_an_empty_field_says_why(surveys):
     def totals(question, present):
         values = [question.answer(surveys[int(name)]) for name in present]
-        return {name: sum(own[name] for own in values) for name in values[0]}, present
+        return {name: sum(value_row[name] for value_row in values) for name in values[0]}, present
 
     def why(vehicles, **changed):
         return learn_from_totals(totals, frozenset(vehicles), GRID, settings(**changed)).nothing

@@ -95,7 +95,7 @@ def elsewhere(trip, rng):
 
 
 def beside(trip, rng):
-    """The same kilometre to the north in every trip, where the hills are others."""
+    """A kilometre to the north in every trip, with other elevations in each."""
     latitude, longitude = positions(trip)
     return moved(trip, latitude + 1000 / DEGREE_M, longitude)
 

@@ -48,10 +48,10 @@ def errors_wh(federation: Federation, test: np.ndarray) -> np.ndarray:
 def with_and_without(vehicles: list[Vehicle], level: Trained) -> list[tuple[np.ndarray, ...]]:
     """Test RMSE by vehicle, as it would predict and without elevation; global, personalised."""
     federation, *hilly = trained(vehicles, hills=True)
-    below, *others = level
+    below, *remaining = level
     return [
-        (errors_wh(federation, own.test), errors_wh(below, other.test))
-        for own, other in zip(hilly, others, strict=True)
+        (errors_wh(federation, trip.test), errors_wh(below, other.test))
+        for trip, other in zip(hilly, remaining, strict=True)
     ]
 
 

@@ -52,9 +52,9 @@ def test_readings_are_continuous_everywhere(one, other):
     zero = np.zeros(nodes, dtype=np.int64)
     field = ElevationMap(GRID, keys, rng.normal(size=nodes), zero, np.ones(nodes), zero)
     here, _ = field.read(*np.array([[one[0]], [one[1]]]))
-    there, _ = field.read(*np.array([[other[0]], [other[1]]]))
+    present, _ = field.read(*np.array([[other[0]], [other[1]]]))
     # The places are about 2 cm apart, nodes 80 m, values of order 1.
-    assert here == pytest.approx(there, abs=2e-3)
+    assert here == pytest.approx(present, abs=2e-3)
 
 
 def test_a_key_belongs_to_one_place_on_earth():

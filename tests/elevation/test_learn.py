@@ -51,17 +51,17 @@ def vehicles():
 @pytest.fixture(scope="module")
 def messages(vehicles) -> list[Contribution]:
     surveys = [survey(v, GRID, 8, DATA) for v in vehicles]
-    return [contribution(one, residual(one)) for one in surveys]
+    return [contribution(vehicle_survey, residual(vehicle_survey)) for vehicle_survey in surveys]
 
 
 def test_toy_hills_are_found(vehicles):
     field = learn(vehicles, OPEN, DATA).shared
     often = field.passes >= 5
-    found = field.elevation_m[often]
+    elevation_m = field.elevation_m[often]
     true = truth_m(field)[often]
-    assert np.corrcoef(found, true)[0, 1] > 0.97
+    assert np.corrcoef(elevation_m, true)[0, 1] > 0.97
     # In metres, not only in shape: a slope of 1 up to what the prior shrinks.
-    assert np.polyfit(true, found, 1)[0] == pytest.approx(1.0, abs=0.15)
+    assert np.polyfit(true, elevation_m, 1)[0] == pytest.approx(1.0, abs=0.15)
 
 
 def test_the_synthetic_towns_hills_are_found():
@@ -73,11 +73,11 @@ def test_the_synthetic_towns_hills_are_found():
     north = np.radians(latitude - CENTRE_LATITUDE_DEG) * EARTH_RADIUS_M
     true = town(0).landscape.elevation_m(east, north)
     often = np.flatnonzero(field.passes >= 5)
-    one, other = np.random.default_rng(0).choice(often, (2, 4000))
-    same = (field.region[one] == field.region[other]) & (one != other)
-    found = field.elevation_m[one] - field.elevation_m[other]
+    first, other = np.random.default_rng(0).choice(often, (2, 4000))
+    same = (field.region[first] == field.region[other]) & (first != other)
+    result = field.elevation_m[first] - field.elevation_m[other]
     assert same.sum() > 1000
-    assert np.corrcoef(found[same], (true[one] - true[other])[same])[0, 1] >= 0.95
+    assert np.corrcoef(result[same], (true[first] - true[other])[same])[0, 1] >= 0.95
 
 
 def test_the_federated_field_is_that_of_the_pooled_data(vehicles, messages):
@@ -87,15 +87,15 @@ def test_the_federated_field_is_that_of_the_pooled_data(vehicles, messages):
     rows = []
     target = []
     for vehicle in vehicles:
-        one = survey(vehicle, GRID, 8, DATA)
-        own = residual(one)
-        for segment in np.flatnonzero(one.placed):
+        vehicle_survey = survey(vehicle, GRID, 8, DATA)
+        residuals = residual(vehicle_survey)
+        for segment in np.flatnonzero(vehicle_survey.placed):
             row = np.zeros(len(keys))
-            at, _ = find(keys, one.keys[segment])
-            known = one.weights[segment] != 0
-            np.add.at(row, at[known], one.weights[segment][known])
-            rows.append(row * own.slope_wh_per_m[segment] / own.noise_wh)
-            target.append(own.residual_wh[segment] / own.noise_wh)
+            at, _ = find(keys, vehicle_survey.keys[segment])
+            reference = vehicle_survey.weights[segment] != 0
+            np.add.at(row, at[reference], vehicle_survey.weights[segment][reference])
+            rows.append(row * residuals.slope_wh_per_m[segment] / residuals.noise_wh)
+            target.append(residuals.residual_wh[segment] / residuals.noise_wh)
     ties = neighbour_ties(GRID, keys).toarray() / (0.03 * 80)
     anchor = np.eye(len(keys)) / 300
     stacked = np.vstack([np.array(rows), ties, anchor])
@@ -108,8 +108,8 @@ def test_the_federated_field_is_that_of_the_pooled_data(vehicles, messages):
 def test_conjugate_gradients_agree_with_the_factorisation(messages):
     equations = system(GRID, add(messages), 0.03)
     direct = factorised(equations.matrix)(equations.right)
-    found = conjugate_gradients(GRID, equations, tolerance=1e-12)
-    assert found == pytest.approx(direct, abs=1e-6)
+    solution = conjugate_gradients(GRID, equations, tolerance=1e-12)
+    assert solution == pytest.approx(direct, abs=1e-6)
 
 
 def test_sums_add_in_any_order_and_late_vehicles_join(messages):
@@ -123,9 +123,9 @@ def test_sums_add_in_any_order_and_late_vehicles_join(messages):
 
 def test_towns_far_apart_are_regions_of_one_field():
     here = fleet(2)
-    there = fleet(2, latitude=-33.0, longitude=151.0)
-    there = [replace(v, name=f"far-{v.name}") for v in there]
-    field = learn([*here, *there], OPEN, DATA).shared
+    present = fleet(2, latitude=-33.0, longitude=151.0)
+    present = [replace(v, name=f"far-{v.name}") for v in present]
+    field = learn([*here, *present], OPEN, DATA).shared
     latitude, _ = field.grid.positions(field.keys)
     assert not set(field.region[latitude > 0]) & set(field.region[latitude < 0])
     alone = learn(here, OPEN, DATA).shared
@@ -147,10 +147,10 @@ def test_test_trips_change_no_field(vehicles):
         return replace(vehicle, trips=tuple(trips))
 
     both = ElevationSettings(minimum_vehicles=3)
-    one = learn(vehicles, both, DATA)
+    learned = learn(vehicles, both, DATA)
     other = learn([spoiled(v) for v in vehicles], both, DATA)
-    for name in one.maps:
-        assert (one.maps[name].elevation_m == other.maps[name].elevation_m).all()
+    for name in learned.maps:
+        assert (learned.maps[name].elevation_m == other.maps[name].elevation_m).all()
 
 
 def test_climb_read_on_test_trips_is_the_true_one(vehicles):
@@ -166,9 +166,9 @@ def test_climb_read_on_test_trips_is_the_true_one(vehicles):
 def test_wrong_hills_look_harmless_only_to_a_model_that_may_value_them_at_nothing():
     """A level road of no energy at all, told to go a metre up and a metre down by turns."""
     many = 200
-    told = np.where(np.arange(many) % 2, 1.0, -1.0)
+    events = np.where(np.arange(many) % 2, 1.0, -1.0)
     nowhere = np.zeros((many, 8))
-    one = Survey(
+    vehicle_survey = Survey(
         physics=np.ones((many, 1)),
         energy_wh=np.zeros(many),
         keys=nowhere.astype(np.int64),
@@ -176,10 +176,12 @@ def test_wrong_hills_look_harmless_only_to_a_model_that_may_value_them_at_nothin
         placed=np.ones(many, dtype=bool),
         wh_per_m=4.0,
     )
-    one, climbs_m = replace(one, validation=one), (told, told)
-    assert validation_errors_wh(one, climbs_m) == pytest.approx(np.zeros(many), abs=1e-12)
+    vehicle_survey, climbs_m = replace(vehicle_survey, validation=vehicle_survey), (events, events)
+    assert validation_errors_wh(vehicle_survey, climbs_m) == pytest.approx(
+        np.zeros(many), abs=1e-12
+    )
     # Four Wh a metre, and nothing else to explain them away.
-    errors = validation_errors_wh(one, climbs_m, at_face_value=True)
+    errors = validation_errors_wh(vehicle_survey, climbs_m, at_face_value=True)
     assert np.abs(errors) == pytest.approx(np.full(many, 4.0))
 
 
@@ -217,8 +219,8 @@ def test_a_vehicle_alone_learns_nothing_from_other_vehicles_or_from_test_trips(v
         "test trips": [spoiled(vehicles[0], {"test"}), vehicles[1]],
     }
     maps = {
-        name: learn_alone(own, ElevationSettings(), DATA).maps[vehicles[0].name]
-        for name, own in fleets.items()
+        name: learn_alone(alone, ElevationSettings(), DATA).maps[vehicles[0].name]
+        for name, alone in fleets.items()
     }
     for name in ("other vehicle", "test trips"):
         for part in MAP_PARTS:

@@ -23,8 +23,8 @@ AUTO = ElevationSettings(minimum_vehicles=2)
 def changed(vehicle, **channels):
     trips = []
     for trip in vehicle.trips:
-        own = {name: make(trip) for name, make in channels.items()}
-        trips.append(replace(trip, channels={**trip.channels, **own}))
+        new_channels = {name: make(trip) for name, make in channels.items()}
+        trips.append(replace(trip, channels={**trip.channels, **new_channels}))
     return replace(vehicle, trips=tuple(trips))
 
 
@@ -53,17 +53,17 @@ def test_a_vehicle_knows_how_far_to_trust_what_it_measures():
     climb = 2 * rng.standard_normal(20_000)
     energy = 4 * (climb + 1.5 * rng.standard_normal(len(climb)))
     measured = climb + 0.8 * rng.standard_normal(len(climb))
-    one = survey_of(climb, energy, measured)
-    assert measured_error_m(one) == pytest.approx(0.8, abs=0.05)
+    vehicle_survey = survey_of(climb, energy, measured)
+    assert measured_error_m(vehicle_survey) == pytest.approx(0.8, abs=0.05)
     # With what either says weighted by its precision, the climb is better known than by each.
-    both = segment_residual(one, empty_map(Grid()))
-    by_energy = residual(one)
+    both = segment_residual(vehicle_survey, empty_map(Grid()))
+    by_energy = residual(vehicle_survey)
     error = np.std(both.residual_wh / both.slope_wh_per_m - climb)
     assert error < 0.8 < np.std(by_energy.residual_wh / by_energy.slope_wh_per_m - climb)
     # Segments that were not measured keep what energy says.
-    half = replace(one, measured_m=np.where(np.arange(len(climb)) % 2, measured, np.nan))
-    kept = segment_residual(half, empty_map(Grid()))
-    assert kept.residual_wh[::2] == pytest.approx(by_energy.residual_wh[::2])
+    half = replace(vehicle_survey, measured_m=np.where(np.arange(len(climb)) % 2, measured, np.nan))
+    remaining = segment_residual(half, empty_map(Grid()))
+    assert remaining.residual_wh[::2] == pytest.approx(by_energy.residual_wh[::2])
 
 
 def test_too_few_measured_climbs_count_for_nothing():
@@ -86,16 +86,16 @@ def test_every_vehicle_reads_what_it_has(mixed):
     reads = {name: field.measured for name, field in learned.maps.items()}
     names = [car.name for car in mixed]
     assert [reads[name] for name in names] == [False, False, False, True, True, False]
-    known = [
+    reference = [
         np.mean([trip.channels["climb_known"].mean() for trip in car.trips])
         for car in add_elevation(mixed, learned)
     ]
-    assert min(known[:3]) > 0.5
-    assert known[3:5] == pytest.approx([1.0, 1.0])
-    assert known[5] == 0.0
+    assert min(reference[:3]) > 0.5
+    assert reference[3:5] == pytest.approx([1.0, 1.0])
+    assert reference[5] == 0.0
     # Its elevation helps the others, too.
     alone = learn(mixed, replace(AUTO, source="learn"), DATA)
-    both = [compare(one.shared, [mixed[3]]).difference_m for one in (learned, alone)]
+    both = [compare(source.shared, [mixed[3]]).difference_m for source in (learned, alone)]
     assert both[0] < both[1]
 
 

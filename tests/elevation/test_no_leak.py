@@ -28,9 +28,9 @@ def shuffled(vehicle: Vehicle) -> Vehicle:
     order = generator(0, "shuffled positions", vehicle.name).permutation(len(vehicle.trips))
     trips = []
     for trip, other in zip(vehicle.trips, order, strict=True):
-        there = vehicle.trips[other].channels
+        channels = vehicle.trips[other].channels
         places = [
-            np.resize(np.concatenate([there[name], there[name][::-1]]), trip.seconds)
+            np.resize(np.concatenate([channels[name], channels[name][::-1]]), trip.seconds)
             for name in ("latitude_deg", "longitude_deg")
         ]
         trips.append(moved(trip, *places))
@@ -80,20 +80,20 @@ def test_energy_of_test_trips_changes_no_field_feature_scaler_or_personal_model(
         built = build_fleet(add_elevation(vehicles, learned), data, "toys")
         training = Training(rounds=2, participation=1.0, precision="float64")
         federation = Federation(built, training=training, seeds=(1,), device="cpu")
-        own: list[PersonalisedModel] = []
+        personal_models: list[PersonalisedModel] = []
         weights = federation.train("fedavg").state.best_weights
-        personalise(federation, weights, tune, keep=own.append)
-        seen.append((learned, built.clients, weights, own))
-    (fields, clients, weights, own), (fields2, clients2, weights2, own2) = seen
+        personalise(federation, weights, tune, keep=personal_models.append)
+        seen.append((learned, built.clients, weights, personal_models))
+    (fields, clients, weights, personal_models), (fields2, clients2, weights2, own2) = seen
     for name in fields.maps:
         assert (fields.maps[name].elevation_m == fields2.maps[name].elevation_m).all()
-    for one, other in zip(clients, clients2, strict=True):
-        assert_equal_but_for_test_labels(one, other)
+    for client, other in zip(clients, clients2, strict=True):
+        assert_equal_but_for_test_labels(client, other)
     assert (weights == weights2).all()
-    for model, model2 in zip(own, own2, strict=True):
+    for model, model2 in zip(personal_models, own2, strict=True):
         assert (model.weights == model2.weights).all()
         assert (model.learning_rate, model.steps) == (model2.learning_rate, model2.steps)
-    assert any(model.steps for model in own)
+    assert any(model.steps for model in personal_models)
 
 
 def assert_equal_but_for_test_labels(one: Client, other: Client) -> None:

@@ -25,6 +25,6 @@ def test_an_outlier_counts_as_three_robust_standard_deviations() -> None:
 def test_a_door_left_open_makes_no_mountain() -> None:
     energy = np.tile([1.0, -1.0], 500)
     energy[7] = 1000.0
-    found = residual(survey(energy))
-    assert np.abs(found.residual_wh).max() == pytest.approx(3 * found.noise_wh)
-    assert found.noise_wh < 3.0
+    residuals = residual(survey(energy))
+    assert np.abs(residuals.residual_wh).max() == pytest.approx(3 * residuals.noise_wh)
+    assert residuals.noise_wh < 3.0

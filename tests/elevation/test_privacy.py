@@ -1,4 +1,4 @@
-"""What leaves a vehicle, byte by byte, and what does not."""
+"""The bytes that leave a vehicle, and those that do not."""
 
 from dataclasses import fields, replace
 from itertools import count
@@ -45,11 +45,11 @@ def surveys():
 
 
 def test_no_position_of_a_trip_is_in_the_bytes():
-    (one, *_) = vehicles = fleet(6, trips=6)
+    (first, *_) = vehicles = fleet(6, trips=6)
     surveys = [survey(v, GRID, 8, DATA) for v in vehicles]
     sent = contribution(surveys[0], residual(surveys[0]), publishable(surveys, K))
     message = b"".join(getattr(sent, part.name).tobytes() for part in fields(sent))
-    for trip in one.trips:
+    for trip in first.trips:
         for channel in ("latitude_deg", "longitude_deg", "energy_wh", "speed_mps"):
             for value in trip.channels[channel][::10]:
                 for kind in ("<f8", "<f4"):
@@ -58,13 +58,18 @@ def test_no_position_of_a_trip_is_in_the_bytes():
 
 def test_only_nodes_of_k_vehicles_leave_any_vehicle(surveys):
     published = publishable(surveys, K)
-    sent = [contribution(one, residual(one), within=published) for one in surveys]
+    sent = [
+        contribution(vehicle_survey, residual(vehicle_survey), within=published)
+        for vehicle_survey in surveys
+    ]
     counts = np.zeros(len(published))
-    for one in sent:
-        assert np.isin(one.keys, published).all()
-        counts += np.isin(published, one.keys)
+    for message in sent:
+        assert np.isin(message.keys, published).all()
+        counts += np.isin(published, message.keys)
     assert counts.min() >= K
-    driven = np.unique(np.concatenate([touched_nodes(one) for one in surveys]))
+    driven = np.unique(
+        np.concatenate([touched_nodes(vehicle_survey) for vehicle_survey in surveys])
+    )
     assert 0 < len(published) < len(driven)
     field = solve_map(GRID, add(sent), 0.03)
     assert field.vehicles.min() >= K
@@ -77,8 +82,8 @@ def test_a_home_street_is_in_no_message_but_in_the_private_field():
     learned = learn([*everyone[1:], hermit], settings, DATA)
     latitude, _ = GRID.positions(learned.shared.keys)
     assert latitude.max() < 42.5
-    own, _ = GRID.positions(learned.maps["car-0"].keys)
-    assert own.max() > 42.9
+    latitudes, _ = GRID.positions(learned.maps["car-0"].keys)
+    assert latitudes.max() > 42.9
     for name in ("car-1", "car-2", "car-6"):
         other, _ = GRID.positions(learned.maps[name].keys)
         assert other.max() < 42.5
@@ -90,7 +95,7 @@ def masked_exchange(surveys, overheard, last=None):
 
     def summed(fields, values):
         layout = VectorLayout(fields, vehicles=len(values))
-        words = {f"car-{i}": layout.encode(own) for i, own in enumerate(values)}
+        words = {f"car-{i}": layout.encode(uploaded) for i, uploaded in enumerate(values)}
         terms = terms_of(len(words), layout.length, number=next(exchanges))
         sums = layout.decode(rehearse(terms, words, last, overheard=overheard.append)[0])
         assert sums["clipped"] == 0
@@ -102,10 +107,15 @@ def masked_exchange(surveys, overheard, last=None):
     while len(nodes) != before:
         before = len(nodes)
         fields = {"vehicles": (len(nodes), 1.0)}
-        counts = summed(fields, [presence(one, nodes, GRID, 8) for one in surveys])
+        counts = summed(
+            fields, [presence(vehicle_survey, nodes, GRID, 8) for vehicle_survey in surveys]
+        )
         nodes = nodes[counts["vehicles"] >= K]
     pairs = agreed_pairs(GRID, nodes, 8)
-    values = [packed(one, residual(one), nodes, pairs, GRID, 8) for one in surveys]
+    values = [
+        packed(vehicle_survey, residual(vehicle_survey), nodes, pairs, GRID, 8)
+        for vehicle_survey in surveys
+    ]
     total = summed(sum_fields(nodes), values)
     return nodes, unpacked(total, nodes, pairs, K), pairs
 
@@ -113,7 +123,12 @@ def masked_exchange(surveys, overheard, last=None):
 def test_masked_sums_are_the_open_sums(surveys):
     nodes, sums, _ = masked_exchange(surveys, [])
     assert (nodes == publishable(surveys, K)).all()
-    clear = add([contribution(one, residual(one), within=nodes) for one in surveys])
+    clear = add(
+        [
+            contribution(vehicle_survey, residual(vehicle_survey), within=nodes)
+            for vehicle_survey in surveys
+        ]
+    )
     assert (sums.keys == clear.keys).all()
     assert (sums.vehicles == clear.vehicles).all()
     # Six vehicles, each rounded to 2^-31.
@@ -143,8 +158,8 @@ def test_vehicles_too_fast_for_the_agreed_pairs_do_not_end_an_exchange(surveys, 
     Three of them on the same road would count for nodes that they then sum nothing over.
     """
     wild = [survey(fast(f"racer-{i}", 70.0), GRID, 8, DATA) for i in range(racers)]
-    assert all(one.placed.any() for one in wild)
-    assert not any(agreed_segments(one, GRID, 8).placed.any() for one in wild)
+    assert all(vehicle_survey.placed.any() for vehicle_survey in wild)
+    assert not any(agreed_segments(vehicle_survey, GRID, 8).placed.any() for vehicle_survey in wild)
     nodes, sums, _ = masked_exchange([*surveys, *wild], [])
     calm, without, _ = masked_exchange(surveys, [])
     assert (nodes == calm).all()
@@ -161,29 +176,34 @@ def test_every_segment_at_legal_speed_is_among_the_agreed_pairs(latitude):
     end_lat = start_lat + 320 * np.sin(turn) / DEGREE_M
     end_lon = start_lon + 320 * np.cos(turn) / (DEGREE_M * np.cos(np.radians(start_lat)))
     ends, shares = GRID.corners(end_lat, end_lon)
-    starts, others = GRID.corners(start_lat, start_lon)
-    one = Survey(
+    starts, remaining = GRID.corners(start_lat, start_lon)
+    vehicle_survey = Survey(
         np.zeros((4000, 0)),
         np.zeros(4000),
         np.hstack([ends, starts]),
-        np.hstack([shares, -others]),
+        np.hstack([shares, -remaining]),
         np.ones(4000, dtype=bool),
         4.0,
     )
-    kept = agreed_segments(one, GRID, 8)
-    assert kept.placed.all()
+    stored = agreed_segments(vehicle_survey, GRID, 8)
+    assert stored.placed.all()
     # What a vehicle keeps, the pairs have: the sums go in without an error.
-    some = replace(kept, placed=np.arange(4000) < 200)
+    some = replace(stored, placed=np.arange(4000) < 200)
     nodes = touched_nodes(some)
-    own = Residual(np.ones(4000), np.ones(4000), 1.0)
+    vehicle_residual = Residual(np.ones(4000), np.ones(4000), 1.0)
     pairs = agreed_pairs(GRID, nodes, 8)
-    assert np.count_nonzero(packed(some, own, nodes, pairs, GRID, 8)["value"]) > 200
+    assert np.count_nonzero(packed(some, vehicle_residual, nodes, pairs, GRID, 8)["value"]) > 200
 
 
 def test_a_vehicle_that_drops_out_is_not_in_the_sums(surveys):
     """Its message never arrives; the others' sums come out all the same."""
     nodes, sums, _ = masked_exchange(surveys, [], last={"car-5": "shares"})
-    clear = add([contribution(one, residual(one), within=nodes) for one in surveys[:5]])
+    clear = add(
+        [
+            contribution(vehicle_survey, residual(vehicle_survey), within=nodes)
+            for vehicle_survey in surveys[:5]
+        ]
+    )
     assert sums.right == pytest.approx(clear.right, abs=1e-8)
     assert sums.vehicles.min() >= K
 
@@ -194,7 +214,7 @@ def test_every_byte_a_vehicle_sends_is_key_share_or_noise(surveys):
     nodes, _, pairs = masked_exchange(surveys, overheard)
     kinds = {type(message).__name__ for message in overheard}
     assert kinds == {"Advert", "Shares", "Masked", "Agreed", "Revealed"}
-    driven = {int(key) for one in surveys for key in touched_nodes(one)}
+    driven = {int(key) for single in surveys for key in touched_nodes(single)}
     hidden = driven - set(nodes.tolist())
     assert hidden
     vectors = [message.words for message in overheard if isinstance(message, Masked)]
@@ -229,5 +249,5 @@ def test_segments_that_leave_the_published_nodes_stay_on_board(surveys):
     inside = usable_segments(surveys[0], published)
     outside = usable_segments(surveys[0]) & ~inside
     assert outside.any()
-    rest = contribution(surveys[0], residual(surveys[0]), excluding=published)
-    assert rest.passes.sum() > 0
+    contributed = contribution(surveys[0], residual(surveys[0]), excluding=published)
+    assert contributed.passes.sum() > 0

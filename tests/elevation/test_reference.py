@@ -25,22 +25,22 @@ def test_a_field_half_as_steep_has_slope_a_half():
     elevation = 500 * (north - 45) + 70 * region
     ones = np.ones(len(keys))
     field = ElevationMap(grid, keys, elevation, region, ones, ones.astype(np.int64))
-    found = compare_with_reference(field, Plane())
-    assert found.nodes == len(keys)
-    assert found.covered == pytest.approx((east < 10.01).mean())
-    assert (found.correlation, found.slope) == pytest.approx((1.0, 0.5))
+    agreement = compare_with_reference(field, Plane())
+    assert agreement.nodes == len(keys)
+    assert agreement.covered == pytest.approx((east < 10.01).mean())
+    assert (agreement.correlation, agreement.slope) == pytest.approx((1.0, 0.5))
     # Differences are half of the plane's about their means: RMS and median follow from it.
     halves = np.concatenate(
         [500 * (n - n.mean()) for n in (north[(region == r) & (east < 10.01)] for r in (0, 1))]
     )
-    assert found.rms_m == pytest.approx(np.sqrt(np.mean(halves**2)))
-    assert found.median_m == pytest.approx(np.median(np.abs(halves)))
-    assert [one.span_m for one in found.grades] == [500, 1000, 2000]
-    for one in found.grades[:2]:
-        assert one.pairs > 100
-        assert one.difference == pytest.approx(one.reference / 2)
+    assert agreement.rms_m == pytest.approx(np.sqrt(np.mean(halves**2)))
+    assert agreement.median_m == pytest.approx(np.median(np.abs(halves)))
+    assert [grade.span_m for grade in agreement.grades] == [500, 1000, 2000]
+    for grade in agreement.grades[:2]:
+        assert grade.pairs > 100
+        assert grade.difference == pytest.approx(grade.reference / 2)
     # Each region is 1.1 km long and 0.8 km wide, so no two of its nodes are 2 km apart.
-    assert found.grades[2].pairs == 0
+    assert agreement.grades[2].pairs == 0
 
 
 def test_a_model_of_another_region_is_refused():

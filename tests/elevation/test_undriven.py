@@ -30,8 +30,8 @@ def field_of(*roads: tuple[np.ndarray, np.ndarray], regions: tuple[int, ...] = (
 def at(field: ElevationMap, row: int) -> np.ndarray:
     """Return the elevations of a row's middle nodes."""
     keys = ROW + (row << 32) + 58 + np.arange(4)
-    place, known = find(field.keys, keys)
-    assert known.all()
+    place, reference = find(field.keys, keys)
+    assert reference.all()
     return field.elevation_m[place]
 
 
@@ -45,8 +45,8 @@ def test_ground_between_two_roads_lies_between_them():
 def test_driven_ground_keeps_its_elevation_and_its_vehicles():
     driven = field_of(road(0, 3.0), road(4, 8.0))
     field = with_undriven_nodes(driven)
-    place, known = find(field.keys, driven.keys)
-    assert known.all()
+    place, reference = find(field.keys, driven.keys)
+    assert reference.all()
     assert field.elevation_m[place] == pytest.approx(driven.elevation_m)
     assert field.nodes > driven.nodes
     assert field.vehicles.max() == 0  # bare maps count nobody, and interpolated nodes nobody either

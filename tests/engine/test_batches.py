@@ -36,9 +36,9 @@ def test_an_epoch_sees_every_window_once(windows: int, batch: int, epochs: int, 
 
 @given(begin=st.integers(0, 11), length=st.integers(1, 12))
 def test_a_part_of_the_steps_is_a_part_of_the_batches(begin: int, length: int) -> None:
-    whole = Draw(1, 0, "car-001", windows=17, end=23, batch=4)
-    part = replace(whole, begin=begin, end=begin + length)
-    assert np.array_equal(part.order(), whole.order()[begin : begin + length])
+    draw = Draw(1, 0, "car-001", windows=17, end=23, batch=4)
+    part = replace(draw, begin=begin, end=begin + length)
+    assert np.array_equal(part.order(), draw.order()[begin : begin + length])
 
 
 def test_the_mix_is_splitmix64() -> None:
@@ -53,13 +53,13 @@ def test_the_mix_is_splitmix64() -> None:
 
 def test_orders_differ_by_all_that_they_are_keyed_by() -> None:
     draw = Draw(1, 0, "car-001", windows=50, end=10, batch=5)
-    others = [
+    remaining = [
         replace(draw, seed=2),
         replace(draw, round=1),
         replace(draw, vehicle="car-002"),
         replace(draw, begin=10, end=20),
     ]
-    for other in others:
+    for other in remaining:
         assert not np.array_equal(draw.order(), other.order())
 
 
@@ -80,7 +80,9 @@ def test_every_window_is_as_likely_in_every_place() -> None:
 def test_a_gpu_would_draw_the_same(vehicles, begin: int, batch: int) -> None:
     draws = [
         Draw(3, 7, f"car-{k}", windows=windows, begin=begin, end=begin + steps, batch=batch)
-        for k, (windows, steps) in enumerate(sorted(vehicles, key=lambda own: -own[1]))
+        for k, (windows, steps) in enumerate(
+            sorted(vehicles, key=lambda vehicle_steps: -vehicle_steps[1])
+        )
     ]
     assert torch.equal(orders_on(torch.device("cpu"), draws), stacked_orders(draws).long())
 

@@ -40,10 +40,10 @@ def trained(
 def plainly(monkeypatch: pytest.MonkeyPatch):
     """`runs.trained`, with the plain engine."""
 
-    def run(*given, **more) -> Tensor:
+    def run(*inputs, **more) -> Tensor:
         with monkeypatch.context() as patch:
             patch.setattr(together.cpu, "train", lambda job, watch: plain.train(job))
-            return trained(*given, **more)
+            return trained(*inputs, **more)
 
     return run
 
@@ -62,8 +62,8 @@ def test_blocks_of_one_vehicle_train_as_the_plain_engine_does(
 def test_blocks_of_recurrent_models(model, plainly, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = plainly("fo-ri-fedavg", model)
     monkeypatch.setattr(cpu, "CACHE_BYTES", 1)
-    found = trained("fo-ri-fedavg", model)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-11)
+    result = trained("fo-ri-fedavg", model)
+    torch.testing.assert_close(result, expected, rtol=0, atol=1e-11)
 
 
 @compiler_needed
@@ -78,10 +78,10 @@ def test_fused_steps_are_plain_to_rounding(method: str, plainly, monkeypatch) ->
 
     monkeypatch.setattr(FusedStep, "__call__", counted)
     monkeypatch.setattr(cpu, "whole_round", lambda job: None)
-    found = trained(method, precision="float32")
+    result = trained(method, precision="float32")
     assert True in taken and False in taken
     # Two rounds of up to eight steps, each good to about a hundred roundings of 6e-8.
-    torch.testing.assert_close(found, plainly(method, precision="float32"), rtol=0, atol=2e-5)
+    torch.testing.assert_close(result, plainly(method, precision="float32"), rtol=0, atol=2e-5)
 
 
 @compiler_needed
@@ -97,10 +97,10 @@ def test_a_whole_round_in_c_is_plain_to_rounding(
     model, method: str, loss: str, plainly, monkeypatch
 ) -> None:
     called = calls_of_whole_rounds(monkeypatch)
-    found = trained(method, model, "float32", loss)
+    result = trained(method, model, "float32", loss)
     # 70, 33, 128 and 5 windows in batches of 16: odd and even numbers of steps, short batches.
     assert {1, 3, 5, 8} >= set(called) and len(set(called)) >= 3
-    torch.testing.assert_close(found, plainly(method, model, "float32", loss), rtol=0, atol=2e-5)
+    torch.testing.assert_close(result, plainly(method, model, "float32", loss), rtol=0, atol=2e-5)
 
 
 IN_C = [{"triggered-sharpness": "triggered-sharpness@path"}.get(name, name) for name in LOCAL_RULES]
@@ -136,9 +136,9 @@ def test_what_a_rule_overrides_counts_without_being_declared(
     kind: type[LocalRule], precision: str, plainly
 ) -> None:
     method = Method("own", (kind(),))
-    found = trained(method, precision=precision)
-    torch.testing.assert_close(found, plainly(method, precision=precision), rtol=0, atol=5e-5)
-    assert (found - trained("fedavg", precision=precision)).abs().max() > 1e-3
+    result = trained(method, precision=precision)
+    torch.testing.assert_close(result, plainly(method, precision=precision), rtol=0, atol=5e-5)
+    assert (result - trained("fedavg", precision=precision)).abs().max() > 1e-3
     assert not any(get(name).local[0].looks_back for name in ("fedcm", "mimelite", "fedrep"))
 
 
@@ -178,8 +178,8 @@ def test_a_subclass_is_never_served_by_its_parents_kernel(
 ) -> None:
     monkeypatch.setattr(WholeRound, "__call__", None)  # would fail if it were called
     model = kind(4, 8, (6, 5))
-    found = trained(method, model, precision="float32")
-    torch.testing.assert_close(found, plainly(method, model, "float32"), rtol=0, atol=2e-5)
+    result = trained(method, model, precision="float32")
+    torch.testing.assert_close(result, plainly(method, model, "float32"), rtol=0, atol=2e-5)
 
 
 @compiler_needed
@@ -234,8 +234,8 @@ def test_a_kernel_that_does_not_compile_is_told_and_left_to_torch(
         monkeypatch.setattr(fused_step, "PRELUDE", path)
     monkeypatch.setattr(fused_step, "_steps", {})
     with pytest.warns(c_compiler.SlowerInTorch, match="(?s)says: .*error"):
-        found = trained("fedprox", precision="float32")
-    torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
+        result = trained("fedprox", precision="float32")
+    torch.testing.assert_close(result, expected, rtol=0, atol=2e-5)
 
 
 def test_the_number_of_threads_changes_nothing(monkeypatch) -> None:

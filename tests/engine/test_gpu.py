@@ -62,9 +62,9 @@ def test_the_steps_of_a_recording_are_plain_ones(monkeypatch, name: str, determi
     job = vehicles.begin(method, state, calls, Stopwatch()).job
     for measured in (False, False, True, True):  # the second time with the buffers of the first
         paths = [torch.zeros(len(job.steps)).double() if measured else None for _ in range(2)]
-        found, expected = (replace(job, path=path) for path in paths)
-        torch.testing.assert_close(gpu.train(found), plain.train(expected), rtol=0, atol=1e-12)
-        torch.testing.assert_close(found.path, expected.path, rtol=0, atol=1e-12)
+        result, expected = (replace(job, path=path) for path in paths)
+        torch.testing.assert_close(gpu.train(result), plain.train(expected), rtol=0, atol=1e-12)
+        torch.testing.assert_close(result.path, expected.path, rtol=0, atol=1e-12)
 
 
 @on_a_gpu
@@ -74,11 +74,11 @@ def test_gated_and_plain_steps_side_by_side() -> None:
         training = Training(rounds=3, precision="float64")
         methods = [get("fo-ri-fedavg"), get("fo-ri-fedavg", beta_kappa=0.5)]
         federations = [Federation(fleet, training=training, device=device) for _ in methods]
-        found = train_side_by_side(list(zip(federations, methods, strict=True)))
-        return [one.state.weights.cpu() for one in found]
+        results = train_side_by_side(list(zip(federations, methods, strict=True)))
+        return [result.state.weights.cpu() for result in results]
 
-    for here, there in zip(trained("cpu"), trained("cuda"), strict=True):
-        torch.testing.assert_close(there, here, rtol=0, atol=1e-9)
+    for here, present in zip(trained("cpu"), trained("cuda"), strict=True):
+        torch.testing.assert_close(present, here, rtol=0, atol=1e-9)
 
 
 @on_a_gpu
@@ -130,8 +130,8 @@ def test_a_whole_round_in_one_kernel_is_the_processor_s(name: str) -> None:
         calls = fleet.calls(state, fleet.present(state))
         return fleet.begin(method, state, calls, Stopwatch()).job
 
-    whole = gpu_round(job("cuda"))
-    assert whole is not None
-    found = whole(job("cuda")).cpu()
+    complete = gpu_round(job("cuda"))
+    assert complete is not None
+    gpu_deltas = complete(job("cuda")).cpu()
     expected = cpu.train(job("cpu"), Stopwatch())
-    assert (found - expected).norm() <= 1e-5 * expected.norm()
+    assert (gpu_deltas - expected).norm() <= 1e-5 * expected.norm()

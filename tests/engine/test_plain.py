@@ -43,5 +43,5 @@ def test_a_power_scales_the_second_step() -> None:
     # It moved by 0.5: p = √(0.5 + δ)/Γ(1.5), and w_2 = 0 - 0.1·4·p with Γ(1.5) = √π/2.
     rule = Fractional(alpha=0.5, delta=1e-12, p_min=0.01)
     p = 0.5**0.5 / (np.pi**0.5 / 2)
-    found = plain.train(job(rule))
-    assert abs(found[0, 0].item() - (-0.5 - 0.4 * p)) < 1e-11
+    outcome = plain.train(job(rule))
+    assert abs(outcome[0, 0].item() - (-0.5 - 0.4 * p)) < 1e-11

@@ -27,15 +27,15 @@ class Looks(LocalRule):
     """Doubles a vehicle's gradient if its first number is above 0, which is read off the device."""
 
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        found = loss.gradient(weights)
-        return torch.stack([2 * own if own[0].item() > 0 else own for own in found])
+        gradients = loss.gradient(weights)
+        return torch.stack([2 * result if result[0].item() > 0 else result for result in gradients])
 
 
 def moves(*rules: LocalRule) -> list[float]:
     """Δ of the two vehicles of `job`, the same by the plain engine and the one for a processor."""
-    found = plain.train(job(*rules))
-    torch.testing.assert_close(cpu.train(job(*rules), Stopwatch()), found, rtol=0, atol=1e-14)
-    return found[:, 0].tolist()
+    outcome = plain.train(job(*rules))
+    torch.testing.assert_close(cpu.train(job(*rules), Stopwatch()), outcome, rtol=0, atol=1e-14)
+    return outcome[:, 0].tolist()
 
 
 def test_sam() -> None:
@@ -56,8 +56,8 @@ def test_line_search() -> None:
     assert moves(*get(LINE_SEARCH, c=0.85).local) == pytest.approx([-0.9, 0.05], abs=1e-14)
     # With c = 0.94 they are not, and are halved once: 0.5 - 0.25, then 0.25 - 0.225. The step of
     # the first vehicle, loss (w - 1)²/2, lowers 0.125 by 0.02375 and must lower it by 0.0235.
-    found = moves(*get(LINE_SEARCH, c=0.94, halvings=1).local)
-    assert found == pytest.approx([-0.475, 0.05], abs=1e-14)
+    moved = moves(*get(LINE_SEARCH, c=0.94, halvings=1).local)
+    assert moved == pytest.approx([-0.475, 0.05], abs=1e-14)
 
 
 def test_a_pull_acts_at_the_weights_of_the_step() -> None:
@@ -101,12 +101,12 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_both_precisions_agree(name: str) -> None:
     # Kernels in float32 against plain autograd in float64, over two rounds of small steps.
-    found = _trained(METHODS[name], "cpu", "float32").double()
-    torch.testing.assert_close(found, _trained(METHODS[name], "cpu"), rtol=0, atol=1e-4)
+    result = _trained(METHODS[name], "cpu", "float32").double()
+    torch.testing.assert_close(result, _trained(METHODS[name], "cpu"), rtol=0, atol=1e-4)
 
 
 @on_a_gpu
 @pytest.mark.parametrize("name", METHODS)
 def test_every_one_on_both_devices(name: str) -> None:
-    found = _trained(METHODS[name], "cuda")
-    torch.testing.assert_close(found, _trained(METHODS[name], "cpu"), rtol=0, atol=1e-9)
+    result = _trained(METHODS[name], "cuda")
+    torch.testing.assert_close(result, _trained(METHODS[name], "cpu"), rtol=0, atol=1e-9)

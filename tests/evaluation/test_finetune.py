@@ -34,22 +34,22 @@ def test_a_personal_model_validates_better_or_is_the_global_one(federation, trai
     models: list[PersonalisedModel] = []
     result = personalise(federation, trained, SETTINGS, keep=models.append)
     pool = federation.pool
-    assert len(models) == 8 and any(one.steps > 0 for one in models)
-    for one in models:
-        where = slice(pool.test.offsets[one.vehicle], pool.test.offsets[one.vehicle + 1])
-        windows = pool.test.of([one.vehicle])
-        same = predict(federation.model, trained[one.run, None], pool, windows)[0]
-        kept = one.steps == 0
-        assert (one.learning_rate == 0) == kept
-        assert np.allclose(result.test[one.run, where], same, atol=1e-12) == kept
+    assert len(models) == 8 and any(model.steps > 0 for model in models)
+    for model in models:
+        where = slice(pool.test.offsets[model.vehicle], pool.test.offsets[model.vehicle + 1])
+        windows = pool.test.of([model.vehicle])
+        same = predict(federation.model, trained[model.run, None], pool, windows)[0]
+        remaining = model.steps == 0
+        assert (model.learning_rate == 0) == remaining
+        assert np.allclose(result.test[model.run, where], same, atol=1e-12) == remaining
 
 
 def test_the_stack_takes_the_steps_a_vehicle_would_take_alone(federation, trained):
     together = trained[0].expand(4, -1).contiguous()
     stacked = dict(_trained(federation, together, 0, range(4), 0.03, SETTINGS))
     for vehicle in range(4):
-        one = trained[0][None].contiguous()
-        alone = dict(_trained(federation, one, 0, [vehicle], 0.03, SETTINGS))
+        first = trained[0][None].contiguous()
+        alone = dict(_trained(federation, first, 0, [vehicle], 0.03, SETTINGS))
         # Same steps in the same order; float64 sums may differ in their last bits.
         for steps in (5, 20):
             assert torch.allclose(stacked[steps][vehicle], alone[steps][0], atol=1e-10)
@@ -59,9 +59,9 @@ def test_ruinous_rates_leave_the_global_model(federation, trained):
     models: list[PersonalisedModel] = []
     ruinous = replace(SETTINGS, rates=(1e6,))
     result = personalise(federation, trained, ruinous, keep=models.append)
-    assert [one.steps for one in models] == [0] * 8
-    kept = federation.prediction_rows(result.test)
-    assert [row["rmse"] for row in kept] == pytest.approx(
+    assert [model.steps for model in models] == [0] * 8
+    remaining = federation.prediction_rows(result.test)
+    assert [row["rmse"] for row in remaining] == pytest.approx(
         [row["rmse"] for row in federation.vehicle_rows(trained)], nan_ok=True
     )
 
@@ -77,9 +77,9 @@ def test_labels_of_test_windows_choose_nothing(federation, trained):
         seeds=federation.seeds,
         device="cpu",
     )
-    one = personalise(federation, trained, SETTINGS)
+    tuned = personalise(federation, trained, SETTINGS)
     two = personalise(other, trained, SETTINGS)
-    assert (one.test == two.test).all()
+    assert (tuned.test == two.test).all()
 
 
 @pytest.mark.parametrize("method", ["fo-ri-fedavg", "scaffold", "moon", "fedadam"])

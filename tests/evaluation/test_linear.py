@@ -39,16 +39,18 @@ def linear_in_means(client, slopes, level):
 
 def test_a_ridge_finds_what_is_linear_in_window_means(client):
     slopes = np.linspace(-2, 3, len(client.features))
-    own = linear_in_means(client, slopes, 0.7)
+    linear_client = linear_in_means(client, slopes, 0.7)
     # The lightest ridge is 1e-6 of the features' variance, and labels are float32.
-    ridge = ridge_baseline([own])
-    assert ridge.test == pytest.approx(own.labels["test"], abs=1e-3)
+    ridge = ridge_baseline([linear_client])
+    assert ridge.test == pytest.approx(linear_client.labels["test"], abs=1e-3)
     assert ridge.validation_error < 1e-6
 
 
 def test_of_several_kinds_of_features_validation_chooses(client):
-    own = linear_in_means(client, np.ones(len(client.features)), 0.0)
-    blind = replace(own, series=np.zeros_like(own.series))
-    assert ridge_baseline([blind]).test == pytest.approx(mean_baseline(own).test)
-    for candidates in ([blind, own], [own, blind]):
-        assert ridge_baseline(candidates).test == pytest.approx(own.labels["test"], abs=1e-3)
+    linear_client = linear_in_means(client, np.ones(len(client.features)), 0.0)
+    blind = replace(linear_client, series=np.zeros_like(linear_client.series))
+    assert ridge_baseline([blind]).test == pytest.approx(mean_baseline(linear_client).test)
+    for candidates in ([blind, linear_client], [linear_client, blind]):
+        assert ridge_baseline(candidates).test == pytest.approx(
+            linear_client.labels["test"], abs=1e-3
+        )

@@ -34,12 +34,12 @@ def federation(fleet, **changes) -> Federation:
 def test_a_local_network_does_not_depend_on_the_other_vehicles():
     fleet = random_fleet((70, 33, 50))
     alone = replace(fleet, clients=fleet.clients[1:2])
-    one = local_networks([federation(alone)], [0], 0.5)
+    networks = local_networks([federation(alone)], [0], 0.5)
     among = local_networks([federation(fleet)], [1], 0.5)
     # Stacks of other sizes multiply in another order: float64, so 1e-12.
-    assert one.test == pytest.approx(among.test, abs=1e-12)
-    assert one.validation_error == pytest.approx(among.validation_error, abs=1e-12)
-    assert one.test.shape == (2, len(alone.clients[0].ends["test"]))
+    assert networks.test == pytest.approx(among.test, abs=1e-12)
+    assert networks.validation_error == pytest.approx(among.validation_error, abs=1e-12)
+    assert networks.test.shape == (2, len(alone.clients[0].ends["test"]))
 
 
 def test_a_local_network_takes_its_share_of_the_rounds_at_every_learning_rate(monkeypatch):
@@ -51,12 +51,13 @@ def test_a_local_network_takes_its_share_of_the_rounds_at_every_learning_rate(mo
 
     monkeypatch.setattr(baselines_module, "train", recorded)
     fleet = random_fleet((70,))
-    own = federation(fleet)
-    local_networks([own], [0], 0.5)
+    simulation = federation(fleet)
+    local_networks([simulation], [0], 0.5)
     each = -(-len(fleet.clients[0].ends["train"]) // 4)
     # Half of four rounds, with the learning rates of rounds 0 and 2, for two seeds.
     expected = [
-        [factor * own.terms.learning_rate(t) for _ in (1, 2) for factor in RATES] for t in (0, 2)
+        [factor * simulation.terms.learning_rate(t) for _ in (1, 2) for factor in RATES]
+        for t in (0, 2)
     ]
     assert [learning_rate for learning_rate, _ in jobs] == [
         pytest.approx(rates) for rates in expected
@@ -95,7 +96,7 @@ def test_the_learning_rate_is_the_one_of_the_lowest_validation_error(monkeypatch
 
 def test_training_stops_where_validation_is_best(monkeypatch):
     """Steps that lead away from the labels are taken back."""
-    own = federation(learnable(random_fleet((70,))), schedule="constant", rounds=4)
+    simulation = federation(learnable(random_fleet((70,))), schedule="constant", rounds=4)
     real = baselines_module.train
     turns = []
 
@@ -105,20 +106,20 @@ def test_training_stops_where_validation_is_best(monkeypatch):
         return step if len(turns) == 1 else torch.full_like(step, 10.0)
 
     monkeypatch.setattr(baselines_module, "train", good_once_then_bad)
-    stopped = local_networks([own], [0], 1.0)
+    stopped = local_networks([simulation], [0], 1.0)
     turns.clear()
     once = federation(learnable(random_fleet((70,))), schedule="constant", rounds=1)
     assert stopped.test == pytest.approx(local_networks([once], [0], 1.0).test, abs=1e-12)
 
 
 def test_a_local_network_fine_tunes_where_the_federation_does():
-    own = federation(learnable(random_fleet((70, 33))))
-    plain = local_networks([own], [0, 1], 0.5)
+    simulation = federation(learnable(random_fleet((70, 33))))
+    plain = local_networks([simulation], [0, 1], 0.5)
     settings = Personalisation(enabled=True, rates=(0.03,), steps=(20, 200))
-    tuned = local_networks([own], [0, 1], 0.5, settings)
+    tuned = local_networks([simulation], [0, 1], 0.5, settings)
     assert (tuned.validation_error <= plain.validation_error).all()
     assert tuned.validation_error.mean() < 0.9 * plain.validation_error.mean()
-    off = local_networks([own], [0, 1], 0.5, replace(settings, enabled=False))
+    off = local_networks([simulation], [0, 1], 0.5, replace(settings, enabled=False))
     assert np.array_equal(off.test, plain.test)
 
 
@@ -132,13 +133,13 @@ def test_no_choice_looks_at_test_labels():
     before = federation(fleet)
     after = federation(replace(fleet, clients=nonsense))
     vehicles = [0, 1, 2]
-    local = [local_networks([own], vehicles, 0.5, settings) for own in (before, after)]
+    local = [local_networks([moment], vehicles, 0.5, settings) for moment in (before, after)]
     assert np.array_equal(local[0].test, local[1].test)
     assert np.array_equal(local[0].validation_error, local[1].validation_error)
-    central = [centralised_network(own, vehicles, 0.5) for own in (before, after)]
+    central = [centralised_network(moment, vehicles, 0.5) for moment in (before, after)]
     assert np.array_equal(*central)
-    for one, other in zip(fleet.clients, nonsense, strict=True):
-        ridges = [ridge_baseline([client]) for client in (one, other)]
+    for first, other in zip(fleet.clients, nonsense, strict=True):
+        ridges = [ridge_baseline([client]) for client in (first, other)]
         assert np.array_equal(ridges[0].test, ridges[1].test)
         assert ridges[0].validation_error == ridges[1].validation_error
 
@@ -167,23 +168,25 @@ def test_one_network_is_trained_on_the_windows_of_all(monkeypatch):
     monkeypatch.setattr(baselines_module, "train", recorded)
     fleet = random_fleet((70, 33, 50))
     fleet = replace(fleet, clients=(*fleet.clients[:2], replace(fleet.clients[2], held_out=True)))
-    own = federation(fleet, rounds=8, participation=1.0)
-    centralised_network(own, [0, 1], 1.0)
+    simulation = federation(fleet, rounds=8, participation=1.0)
+    centralised_network(simulation, [0, 1], 1.0)
     every = sum(len(client.ends["train"]) for client in fleet.clients[:2])
     assert set(drawn) == {every}
-    wanted = own.pool.train.of([0, 1]).starts.tolist()
-    assert seen == set(wanted)
+    expected = simulation.pool.train.of([0, 1]).starts.tolist()
+    assert seen == set(expected)
 
 
 def test_training_helps_and_nothing_diverges_into_the_rows():
-    own = federation(learnable(random_fleet((70, 33, 50))), rounds=40)
-    begun = own.prediction_rows(
-        baselines_module.predict(own.model, initial_models(own), own.pool, own.pool.test)
+    simulation = federation(learnable(random_fleet((70, 33, 50))), rounds=40)
+    begun = simulation.prediction_rows(
+        baselines_module.predict(
+            simulation.model, initial_models(simulation), simulation.pool, simulation.pool.test
+        )
     )
-    rows = baseline_rows(own, 0.5)
+    rows = baseline_rows(simulation, 0.5)
 
-    def mean(found):
-        return np.mean([row["rmse"] for row in found if row["stratum"] == "all"])
+    def mean(result):
+        return np.mean([row["rmse"] for row in result if row["stratum"] == "all"])
 
     by_name = {name: [row for row in rows if row["reference"] == name] for name in REFERENCES}
     assert mean(by_name["network"]) < 0.7 * mean(begun)

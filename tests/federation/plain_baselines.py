@@ -43,7 +43,7 @@ class Plain:
         self.prepare()
 
     def prepare(self) -> None:
-        """What server and vehicles know before the first round."""
+        """Set the state of server and vehicles before the first round."""
 
     def initial(self) -> Tensor:
         return self.model.initial(generator(self.seed, "initial model")).to(self.dtype)
@@ -425,8 +425,8 @@ class AdaptiveProx(Plain):
         loss = 0.0
         for client in clients:
             x, y = self.probe(client, 128, self.dtype, "loss batch")
-            own = ((torch_module(self.model, self.w)(x) - y) ** 2).mean().item()
-            loss += self.windows(client) / n_t * own
+            loss_here = ((torch_module(self.model, self.w)(x) - y) ** 2).mean().item()
+            loss += self.windows(client) / n_t * loss_here
         following = self.w.double() + self.mean(clients, trained)
         if self.before is not None and loss >= self.before:
             self.mu, self.falls = min(1.0, self.mu + self.step), 0

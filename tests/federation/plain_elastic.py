@@ -122,10 +122,10 @@ class FedEL(Plain):
 
     def local(self, client: Client) -> Tensor:
         speed = device_speed(self.seed, client.name, self.availability)
-        whole = self.time(self.last, set(self.layers(0, self.last)))
-        budget = whole / max(self.availability.speeds)
+        complete = self.time(self.last, set(self.layers(0, self.last)))
+        budget = complete / max(self.availability.speeds)
         if self.budget is not None:
-            budget = whole * self.budget
+            budget = complete * self.budget
         first, front = self.slide(client.name, speed, budget)
         importance = self.importance(client, first, front)
         sets = [set(s) for r in range(len(importance) + 1) for s in combinations(importance, r)]
@@ -155,8 +155,8 @@ class FedEL(Plain):
         front = begin
         passed = 0.0
         while True:
-            own = self.layers(front, front)
-            passed += sum(self.own_gradient(n) + self.passing_on(n) for n in own) / speed
+            last_layers = self.layers(front, front)
+            passed += sum(self.own_gradient(n) + self.passing_on(n) for n in last_layers) / speed
             if passed >= budget or front == self.last:
                 return first, front
             front += 1
@@ -172,10 +172,10 @@ class FedEL(Plain):
         values = {n: local[n] / max(local.values()) for n in candidates}
         if self.before is not None:
             change = self.by_tensor((self.w.double() - self.before.double()) ** 2)
-            known = {n: float(change[n].sum()) for n in candidates}
-            if max(known.values()) > 0:
+            reference = {n: float(change[n].sum()) for n in candidates}
+            if max(reference.values()) > 0:
                 for n in candidates:
-                    share = known[n] / max(known.values())
+                    share = reference[n] / max(reference.values())
                     values[n] = self.beta * values[n] + (1 - self.beta) * share
         return values
 

@@ -117,14 +117,14 @@ class Ifca(Plain):
 
     def server(self, clients: list[Client], trained: list[Tensor]) -> Tensor:
         for j, centre in enumerate(self.centres):
-            own = [
+            vehicle_heads = [
                 (self.windows(client), w_k)
                 for client, w_k in zip(clients, trained, strict=True)
                 if self.choice[client.name] == j
             ]
-            total = sum(n for n, _ in own)
-            if own:
-                mean = sum(n / total * (w_k.double() - centre.double()) for n, w_k in own)
+            total = sum(n for n, _ in vehicle_heads)
+            if vehicle_heads:
+                mean = sum(n / total * (w_k.double() - centre.double()) for n, w_k in vehicle_heads)
                 self.centres[j] = (centre.double() + mean).to(self.dtype)
                 self.chosen_windows[j] += total
         return self.centres[self.chosen_windows.index(max(self.chosen_windows))]

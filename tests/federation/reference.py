@@ -43,10 +43,10 @@ def refuse_unknown(fleet: Fleet, method: Method, training: Training) -> None:
     if any(client.held_out for client in fleet.clients):
         unknown.append("held-out vehicles")
     if unknown:
-        known = ", ".join(rule.__name__ for rule in KNOWN)
+        words = ", ".join(rule.__name__ for rule in KNOWN)
         raise SettingError(
             f"The plain reference of '{method.name}' would leave out {' and '.join(unknown)}: "
-            f"it knows the local rules {known}, averaging by windows and MSE, with all vehicles "
+            f"it knows the local rules {words}, averaging by windows and MSE, with all vehicles "
             "training. Choose a method such as 'fedavg' or 'fo-ri-fedavg'."
         )
 

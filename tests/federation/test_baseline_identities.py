@@ -1,4 +1,4 @@
-"""What the baselines must equal exactly, and in which cases they are FedAvg bit for bit."""
+"""Exact identities of the baselines, and the cases in which they are FedAvg bit for bit."""
 
 from dataclasses import replace
 from math import exp, inf, log, log1p
@@ -52,7 +52,7 @@ def weights(method: str | Method, *args, **settings) -> Tensor:
 
 
 def same(one: str | Method, other: str | Method, *args, **settings) -> bool:
-    """Whether two methods end in the same bits."""
+    """Return whether two methods end in the same bits."""
     return torch.equal(weights(one, *args, **settings), weights(other, *args, **settings))
 
 
@@ -68,9 +68,9 @@ def test_scaffold_starts_as_fedavg() -> None:
 def test_scaffold_with_one_vehicle_is_fedavg(precision: str) -> None:
     # c = c_1 after every round, so the correction is what rounding leaves of it.
     alone = random_fleet((70,))
-    one = weights("scaffold", alone, rounds=6, precision=precision)
+    weights_after = weights("scaffold", alone, rounds=6, precision=precision)
     other = weights("fedavg", alone, rounds=6, precision=precision)
-    torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCE[precision])
+    torch.testing.assert_close(weights_after, other, rtol=0, atol=TOLERANCE[precision])
 
 
 @pytest.mark.parametrize("name", ["scaffold", "proximal+scaffold", "momentum+scaffold"])
@@ -298,7 +298,7 @@ def test_fedel_leaves_alone_what_was_not_selected(weighting: str) -> None:
     fed = federation(None, DEEP, availability=SPEEDS, participation=0.25, seeds=(1, 2, 3))
     model = method.adapted(fed.model)
     state, _ = fed.start(method)
-    kept = changed = 0
+    remaining = changed = 0
     for _ in range(6):
         after, record = fed.advance(method, state)
         before_parts = model.layout.split(state.weights)
@@ -309,9 +309,9 @@ def test_fedel_leaves_alone_what_was_not_selected(weighting: str) -> None:
             for tensor, on in zip(model.layout.shapes, trained, strict=True):
                 equal = torch.equal(before_parts[tensor][run], after_parts[tensor][run])
                 assert equal != on
-                kept, changed = kept + equal, changed + (not equal)
+                remaining, changed = remaining + equal, changed + (not equal)
         state = after
-    assert min(kept, changed) > 20
+    assert min(remaining, changed) > 20
 
 
 def test_fedel_evaluates_the_model_without_its_exits() -> None:

@@ -1,4 +1,4 @@
-"""What holds after every round of any run, whoever takes part and whatever gets lost."""
+"""Invariants after every round of any run, whoever takes part and whatever gets lost."""
 
 from fractions import Fraction
 from itertools import product
@@ -67,8 +67,8 @@ def test_the_servers_control_is_the_mean_of_all_controls(
     state, _ = federation.start(method)
     while not federation.finished(state):
         state, _ = federation.advance(method, state)
-        own = state.client_state["control"][:, federation.members.population]
-        mean = (q[:, None] * own).sum(dim=1)
+        controls = state.client_state["control"][:, federation.members.population]
+        mean = (q[:, None] * controls).sum(dim=1)
         torch.testing.assert_close(state.server["control"], mean, rtol=0, atol=1e-12)
 
 

@@ -70,19 +70,19 @@ ELASTIC: dict[str, Variant] = {
 def agree(
     variant: Variant, model: MLP, precision: str, availability: Availability | None = None
 ) -> Iterator[tuple[list[plain.Plain], RoundRecord]]:
-    name, settings, kind, own = variant
+    name, settings, kind, options = variant
     training = Training(rounds=5, participation=0.6, batch=16, precision=precision)
     fleet = random_fleet(SIZES)
     method = get(name, **settings)
     federation = Federation(
         fleet, model, training=training, availability=availability, seeds=(3, 4), device="cpu"
     )
-    loops = [kind(fleet, model, training, seed, **own) for seed in federation.seeds]
+    loops = [kind(fleet, model, training, seed, **options) for seed in federation.seeds]
     rounds = [loop.rounds() for loop in loops]
     state, _ = federation.start(method)
     for t in range(training.rounds):
         state, record = federation.advance(method, state)
-        expected = torch.stack([next(one) for one in rounds])
+        expected = torch.stack([next(round_rows) for round_rows in rounds])
         torch.testing.assert_close(
             state.weights, expected, rtol=0, atol=TOLERANCE[precision], msg=f"round {t + 1}"
         )
@@ -102,8 +102,8 @@ def test_agrees_with_one_vehicle_at_a_time(name: str, precision: str) -> None:
 def test_fedel_agrees_on_computers_of_four_speeds(
     name: str, hidden: tuple[int, ...], precision: str
 ) -> None:
-    method, settings, kind, own = ELASTIC[name]
-    variant = (method, settings, kind, own | {"availability": SLOW})
+    method, settings, kind, options = ELASTIC[name]
+    variant = (method, settings, kind, options | {"availability": SLOW})
     windows = set()
     choices = set()
     runtimes = []

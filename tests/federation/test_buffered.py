@@ -150,8 +150,8 @@ def test_every_vehicle_is_in_a_buffer_once_and_nobody_works_twice() -> None:
     while not federation.finished(state):
         state, record = federation.advance(method, state)
         for run, seed in enumerate(federation.seeds):
-            own = [row["vehicle"] for row in record.clients if row["seed"] == seed]
-            assert len(own) == len(set(own)) == 3
+            called_names = [row["vehicle"] for row in record.clients if row["seed"] == seed]
+            assert len(called_names) == len(set(called_names)) == 3
             flying = [flight.vehicle for flight in unpacked(state.events, run)]
             assert len(flying) == len(set(flying)) <= federation.backend.concurrency == 5
         clock = state.events["clock"]
@@ -190,16 +190,16 @@ def test_a_vehicle_remembers_by_the_model_it_downloaded() -> None:
 def test_a_run_goes_on_from_its_state() -> None:
     method = get("fo-ri-fedavg", directions=2, points=4, probe_batch=16)
     terms = {"asynchronous": Asynchronous(buffer=2, jitter=0.3), "availability": TWO_SPEEDS}
-    whole = buffered(**terms).train(method)
+    outcome = buffered(**terms).train(method)
     state, _ = buffered(**terms).start(method)
     while state.round < 8:  # taken apart and put together after every model, by another federation
         state, record = buffered(**terms).advance(method, state)
         state = State.from_tensors(state.round, state.tensors())
-    for name, tensor in whole.state.tensors().items():
+    for name, tensor in outcome.state.tensors().items():
         assert torch.equal(tensor, state.tensors()[name]), name
     for column in ("test_rmse", "clock", "staleness_mean", "drift_mean"):
         assert [row[column] for row in record.rounds] == [
-            row[column] for row in whole.history.rounds[-2:]
+            row[column] for row in outcome.history.rounds[-2:]
         ]
 
 

@@ -102,8 +102,8 @@ def test_a_state_is_read_back_from_its_tensors(all_tables_sparse) -> None:
     for name, tensor in state.tensors().items():
         assert torch.equal(tensor, copy.tensors()[name])
     here, _ = fed.advance(method, state)
-    there, _ = fed.advance(method, copy)
-    assert torch.equal(here.weights, there.weights)
+    present, _ = fed.advance(method, copy)
+    assert torch.equal(here.weights, present.weights)
 
 
 LARGE = """
@@ -159,9 +159,9 @@ def test_ten_thousand_vehicles_do_not_need_ten_thousand_models_in_memory() -> No
     many = large(10_000)
     dense_mb = 10_000 * many["weights"] * 4 / 2**20
     assert dense_mb > 1200
-    for found in (few, many):
+    for result in (few, many):
         # Rows of those that took part in three rounds, and no others.
-        assert 100 < found["rows"] <= 300
+        assert 100 < result["rows"] <= 300
     # Besides its rows of 130 kB a round holds its stack of 100 models a few times over.
     assert many["grown_mb"] < dense_mb / 5
     # As many take part in both; twice leaves room for what is linear in vehicles but tiny.

@@ -41,8 +41,8 @@ def test_a_lost_reply_is_not_a_rejected_one() -> None:
 
 
 def test_a_run_counts_its_own_vehicles_alone() -> None:
-    about = dict(available=4, learning_rate=0.1, clock=0.0, agreement=0.0)
-    first, second = (found().training_columns(run, **about) for run in (0, 1))
+    entries = dict(available=4, learning_rate=0.1, clock=0.0, agreement=0.0)
+    first, second = (found().training_columns(run, **entries) for run in (0, 1))
     names = ("participants", "replies", "lost", "rejected", "steps")
     assert [first[name] for name in names] == [3, 2, 1, 0, 6]
     assert [second[name] for name in names] == [1, 0, 0, 1, 0]

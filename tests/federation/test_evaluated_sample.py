@@ -30,16 +30,16 @@ def test_a_sample_of_vehicles_is_evaluated() -> None:
     assert every.members.evaluated == [0, 1, 2, 3, 4, 5]
     assert len(some.members.evaluated) == 4 and {1, 4} < set(some.members.evaluated)
     weights = torch.stack([some.model.initial(np.random.default_rng(0))]).float()
-    (whole,) = every.evaluate(weights)
+    (complete,) = every.evaluate(weights)
     (part,) = some.evaluate(weights)
-    assert part.test == [whole.test[k] for k in some.members.evaluated]
-    assert part.validation == [whole.validation[k] for k in some.members.evaluated]
+    assert part.test == [complete.test[k] for k in some.members.evaluated]
+    assert part.validation == [complete.validation[k] for k in some.members.evaluated]
     # Training itself does not know who is looked at.
-    one = every.train("fedavg")
+    full_evaluation = every.train("fedavg")
     other = some.train("fedavg")
-    assert torch.equal(one.state.weights, other.state.weights)
-    assert one.history.clients == other.history.clients
-    assert one.history.last("test_rmse") != other.history.last("test_rmse")
+    assert torch.equal(full_evaluation.state.weights, other.state.weights)
+    assert full_evaluation.history.clients == other.history.clients
+    assert full_evaluation.history.last("test_rmse") != other.history.last("test_rmse")
 
 
 def test_the_sample_depends_on_names_alone() -> None:

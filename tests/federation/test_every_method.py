@@ -53,9 +53,9 @@ class Watched(Method):
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @every_method
 def test_vehicles_hand_up_what_the_rules_declare(name: str, precision: str) -> None:
-    own = get(name)
+    method_here = get(name)
     fed = federation(precision=precision, participation=1.0)
-    method = Watched(own.name, own.local, own.server)
+    method = Watched(method_here.name, method_here.local, method_here.server)
     fed.advance(method, fed.start(method)[0])
     uploads = method.__dict__["seen"].uploads
     declared = method.uploads(method.adapted(fed.model))
@@ -137,6 +137,6 @@ def test_a_vehicle_alone_does_what_it_does_in_a_stack(name: str) -> None:
             mine = getattr(alone, table)
             all_of_them = getattr(together, table)
             pairs += [(mine[key][0], all_of_them[key][row]) for key in all_of_them]
-        for one, other in pairs:
+        for first, other in pairs:
             # Sums of another order in batched products: a few bits of float64.
-            torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+            torch.testing.assert_close(first, other, rtol=0, atol=1e-10)

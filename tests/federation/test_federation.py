@@ -90,11 +90,14 @@ def test_held_out_vehicles_are_judged_but_never_train() -> None:
 def test_a_held_out_vehicle_changes_nothing_about_training(method: str) -> None:
     # n and K are those of the vehicles that train: SCAFFOLD and FedDyn divide by them.
     still = {"validation": [(0.0, 0.0)], "test": [(0.0, 0.0)]}
-    those = [line_client("a", train=[(1, 2)], **still), line_client("b", train=[(2, -1)], **still)]
+    members = [
+        line_client("a", train=[(1, 2)], **still),
+        line_client("b", train=[(2, -1)], **still),
+    ]
     other = line_client("c", held_out=True, train=[(1, 5)] * 9, **still)
     alone, beside = (
         line_federation(clients, training={"rounds": 3}).train(method).state.weights
-        for clients in (those, [*those, other])
+        for clients in (members, [*members, other])
     )
     assert torch.equal(alone, beside)
 
@@ -216,10 +219,10 @@ def test_errors_by_vehicle_and_stratum_add_up() -> None:
     rows = fed.vehicle_rows(state.weights)
     assert {row["stratum"] for row in rows} == {"all", "speed: slow", "speed: fast"}
     for vehicle in fed.fleet.names:
-        own = {row["stratum"]: row for row in rows if row["vehicle"] == vehicle}
-        assert own["all"]["windows"] == 24
-        halves = own["speed: slow"]["rmse"] ** 2 + own["speed: fast"]["rmse"] ** 2
-        assert own["all"]["rmse"] ** 2 == pytest.approx(halves / 2)
+        by_stratum = {row["stratum"]: row for row in rows if row["vehicle"] == vehicle}
+        assert by_stratum["all"]["windows"] == 24
+        halves = by_stratum["speed: slow"]["rmse"] ** 2 + by_stratum["speed: fast"]["rmse"] ** 2
+        assert by_stratum["all"]["rmse"] ** 2 == pytest.approx(halves / 2)
 
 
 @pytest.mark.parametrize(
@@ -265,10 +268,10 @@ def test_every_purpose_draws_its_own_probe_batch() -> None:
     calls = fleet.calls(state, fleet.present(state))
     start = fleet.begin(method, state, calls, Stopwatch()).start
     purposes = ("probe batch", "control batch", "importance batch")
-    one, two, three = (start.probe_batch(0, 5, purpose).windows for purpose in purposes)
-    assert torch.equal(one, start.probe_batch(0, 5, "probe batch").windows)
-    assert not torch.equal(one, two)
-    assert not torch.equal(one, three)
+    first, two, three = (start.probe_batch(0, 5, purpose).windows for purpose in purposes)
+    assert torch.equal(first, start.probe_batch(0, 5, "probe batch").windows)
+    assert not torch.equal(first, two)
+    assert not torch.equal(first, three)
     assert not torch.equal(two, three)
 
 
@@ -278,12 +281,12 @@ def test_a_fixed_batch_is_the_same_in_every_round() -> None:
     method = get("fedavg")
     state, _ = fed.start(method)
     calls = fleet.calls(state, fleet.present(state))
-    one, two = (
+    first, two = (
         fleet.begin(method, replace(state, round=n), calls, Stopwatch()).start for n in (3, 4)
     )
-    fixed = one.fixed_batch(0, 5, "probe batch").windows
+    fixed = first.fixed_batch(0, 5, "probe batch").windows
     assert torch.equal(fixed, two.fixed_batch(0, 5, "probe batch").windows)
-    drawn = one.probe_batch(0, 5, "probe batch").windows
+    drawn = first.probe_batch(0, 5, "probe batch").windows
     assert not torch.equal(drawn, two.probe_batch(0, 5, "probe batch").windows)
 
 
@@ -303,9 +306,9 @@ def test_a_network_of_torch_trains_as_it_is() -> None:
     inputs = fleet.window * len(fleet.features)
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(inputs, 1))
     training = Training(rounds=1, precision="float64")
-    found = Federation(fleet, network, training=training).train("fedavg").state.weights
+    weights = Federation(fleet, network, training=training).train("fedavg").state.weights
     wrapped = Federation(fleet, ModuleModel(network), training=training).train("fedavg")
-    assert torch.equal(found, wrapped.state.weights)
+    assert torch.equal(weights, wrapped.state.weights)
 
 
 @pytest.mark.parametrize(
@@ -326,18 +329,18 @@ def test_a_round_worked_out_ahead_is_the_one_that_comes(method: str, training: T
         seeds = (1, 2, 3)
         return Federation(fleet, training=training, availability=churn, seeds=seeds, device="cpu")
 
-    one = made()
+    first = made()
     rule = get(method)
-    state, _ = one.start(rule)
+    state, _ = first.start(rule)
     alone = state
     used = 0
-    while not one.finished(state):
-        used += one.ahead is not None
-        state, record = one.advance(rule, state)
+    while not first.finished(state):
+        used += first.ahead is not None
+        state, record = first.advance(rule, state)
         alone, expected = made().advance(rule, alone)  # has looked ahead of nothing
         assert record.clients == expected.clients
         assert record.rounds == expected.rounds
         for name, values in state.tensors().items():
             assert torch.equal(values, alone.tensors()[name]), name
     assert used or state.round == 1
-    assert one.ahead is None or state.round < training.rounds
+    assert first.ahead is None or state.round < training.rounds

@@ -1,4 +1,4 @@
-"""What a training keeps: the mean of the best-validated and the last model, unless it is broken."""
+"""The final model: the mean of the best-validated and the last one, unless it is broken."""
 
 import torch
 from pytest import approx
@@ -12,8 +12,8 @@ from tests.federation.toys import line_client, line_federation, over
 
 def pulled(*validation: float) -> Client:
     """A vehicle whose training goes from w = 0.5 over 1.25 to 1.625; its test window wants 2."""
-    wanted = [(1, value) for value in validation]
-    return line_client("a", train=[(1, 2)], validation=wanted, test=[(1, 2)])
+    expected = [(1, value) for value in validation]
+    return line_client("a", train=[(1, 2)], validation=expected, test=[(1, 2)])
 
 
 def trained(*validation: float):
@@ -58,7 +58,7 @@ def test_a_mean_that_cannot_be_compared_is_not_kept() -> None:
         ),
         ModelEvaluation([None], {}),
     ):
-        port = Answering(federation, evaluate_mean=lambda *_, said=evaluation: said)
+        port = Answering(federation, evaluate_mean=lambda *_, message=evaluation: message)
         state = over(federation, port).train("fedavg").state
         assert state.final_weights.item() == approx(1.25)
 
@@ -66,4 +66,4 @@ def test_a_mean_that_cannot_be_compared_is_not_kept() -> None:
 def test_the_models_of_a_state_have_the_names_of_a_runs_models() -> None:
     state = trained(0.25, 2.25).state
     assert tuple(state.models) == GLOBAL_MODELS
-    assert [one.item() for one in state.models.values()] == approx([1.4375, 1.25, 1.625])
+    assert [model.item() for model in state.models.values()] == approx([1.4375, 1.25, 1.625])

@@ -82,8 +82,8 @@ def test_the_order_of_vehicles_matters_only_to_rounding() -> None:
     turned = Fleet(fleet.clients[::-1], fleet.settings, fleet.source)
     # All vehicles train, so that both orders train the same ones.
     here = weights("fo-fedavg", fleet=fleet, participation=1.0, precision="float64")
-    there = weights("fo-fedavg", fleet=turned, participation=1.0, precision="float64")
-    torch.testing.assert_close(here, there, rtol=0, atol=1e-12)
+    weights_after = weights("fo-fedavg", fleet=turned, participation=1.0, precision="float64")
+    torch.testing.assert_close(here, weights_after, rtol=0, atol=1e-12)
 
 
 def test_seeds_in_one_stack_are_seeds_alone() -> None:

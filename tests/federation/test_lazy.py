@@ -23,24 +23,24 @@ LOSSY = Availability(reply_loss=0.3, p_leave=0.2, p_join=0.5, speeds=(1.0, 0.5))
 
 @pytest.mark.parametrize("method", ["fo-ri-fedavg", "ditto"])
 def test_a_round_is_that_of_the_same_vehicles_made_ahead(method):
-    found = []
+    result = []
     for fleet in (synthetic_fleet(6, trips=3), TownVehicles(6, 0, 3).lazy_fleet()):
         federation = Federation(
             fleet, training=TRAINING, availability=LOSSY, seeds=(1, 2), device="cpu"
         )
-        found.append(federation.train(method))
-    assert torch.equal(found[0].state.weights, found[1].state.weights)
-    assert repr(found[0].history.rounds) == repr(found[1].history.rounds)
-    assert repr(found[0].history.clients) == repr(found[1].history.clients)
+        result.append(federation.train(method))
+    assert torch.equal(result[0].state.weights, result[1].state.weights)
+    assert repr(result[0].history.rounds) == repr(result[1].history.rounds)
+    assert repr(result[0].history.clients) == repr(result[1].history.clients)
 
 
 def test_a_buffer_takes_vehicles_on_demand():
-    found = []
+    result = []
     for fleet in (synthetic_fleet(5, trips=3), TownVehicles(5, 0, 3).lazy_fleet()):
         buffered = Asynchronous(buffer=2, concurrency=3)
         federation = Federation(fleet, training=TRAINING, asynchronous=buffered, device="cpu")
-        found.append(federation.train("fedavg").state.weights)
-    assert torch.equal(*found)
+        result.append(federation.train("fedavg").state.weights)
+    assert torch.equal(*result)
 
 
 def test_only_a_sample_and_the_participants_are_ever_made(monkeypatch):
@@ -66,12 +66,12 @@ def test_draws_that_decide_nothing_are_left_out_and_others_stay():
     ideal = Availability()
     lossy = LOSSY
     assert first_available(1, 9, ideal).all() and not lost_replies(1, 0, 9, ideal).any()
-    there = first_available(1, 9, lossy)
+    present = first_available(1, 9, lossy)
     draw = generator(1, "churn", 4).random(9)
     assert np.array_equal(
-        next_available(1, 4, there, lossy), np.where(there, draw >= 0.2, draw < 0.5)
+        next_available(1, 4, present, lossy), np.where(present, draw >= 0.2, draw < 0.5)
     )
-    assert next_available(1, 4, ~there, ideal).tolist() == (~there).tolist()
+    assert next_available(1, 4, ~present, ideal).tolist() == (~present).tolist()
     for count in (40, 100_000):
         rng = generator(3, "participation", 2)
         chosen = rng.choice(np.arange(count), size=count // 10, replace=False)
@@ -80,7 +80,7 @@ def test_draws_that_decide_nothing_are_left_out_and_others_stay():
 
 
 def test_no_vehicle_of_a_round_is_made_twice_for_it(monkeypatch):
-    """Those of the next round are made while this one trains, and kept until it begins."""
+    """Vehicles of the next round are made while this one trains, and stay until it begins."""
     made: list[list[int]] = []
     make = lazy.Workers.make
 
@@ -93,8 +93,8 @@ def test_no_vehicle_of_a_round_is_made_twice_for_it(monkeypatch):
     fleet = SketchedVehicles(400, 0, 3).lazy_fleet()
     training = Training(rounds=4, participation=0.01, steps=1, evaluate_every=4)
     trained = Federation(fleet, training=training, device="cpu").train("fedavg")
-    asked = [row["vehicle"] for row in trained.history.clients]
+    requests = [row["vehicle"] for row in trained.history.clients]
     often = [fleet.name(place) for places in made for place in places]
     sampled = {fleet.name(place) for place in fleet.sample(2)}
-    for vehicle in set(asked) - sampled:
-        assert often.count(vehicle) <= asked.count(vehicle)
+    for vehicle in set(requests) - sampled:
+        assert often.count(vehicle) <= requests.count(vehicle)

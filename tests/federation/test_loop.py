@@ -104,7 +104,7 @@ def test_what_a_fleet_has_to_remember_comes_back_with_the_next_question() -> Non
 
 
 def test_the_best_is_sought_anew_where_models_cannot_be_compared() -> None:
-    own = federation(rounds=3)
+    simulation = federation(rounds=3)
     errors = iter([(1.0, True), (4.0, True), (9.0, False), (16.0, True)])
 
     def evaluate(weights: Any, events: Any, present: Any) -> ModelEvaluation:
@@ -112,25 +112,27 @@ def test_the_best_is_sought_anew_where_models_cannot_be_compared() -> None:
         sums = [ErrorSums(windows=1, squared_wh2=squared)] * len(present.members.evaluated)
         return ModelEvaluation([Evaluation(sums, sums)] * len(weights), events, comparable)
 
-    history = over(own, Answering(own, evaluate=evaluate)).train("fedavg").history
+    history = over(simulation, Answering(simulation, evaluate=evaluate)).train("fedavg").history
     best = [row["best_round"] for row in history.rounds if row["seed"] == 1]
     assert best == [0, 0, 2, 2]
 
 
 def test_a_reply_counts_with_the_weight_that_the_fleet_gives_it() -> None:
-    own = Federation(random_fleet((40, 40)), MLP(4, 8, (6, 5)), training=Training(participation=1))
-    fleet = own.simulated
-    found = []
+    trained_federation = Federation(
+        random_fleet((40, 40)), MLP(4, 8, (6, 5)), training=Training(participation=1)
+    )
+    fleet = trained_federation.simulated
+    result = []
 
     def work(*asked: Any) -> Work:
-        found.append(replace(fleet.work(*asked), weights=np.array([1.0, 3.0])))
-        return found[0]
+        result.append(replace(fleet.work(*asked), weights=np.array([1.0, 3.0])))
+        return result[0]
 
-    loop = over(own, Answering(own, work=work))
+    loop = over(trained_federation, Answering(trained_federation, work=work))
     method = get("fedavg")
     state, _ = loop.start(method)
     after, _ = loop.advance(method, state)
-    first, second = found[0].deltas.double()
+    first, second = result[0].deltas.double()
     moved = (after.weights - state.weights)[0].double()
     # Float32 weights near 0.5 are 6e-8 apart.
     torch.testing.assert_close(moved, (first + 3 * second) / 4, rtol=0, atol=1e-7)

@@ -1,4 +1,4 @@
-"""Who is there, who trains, how much work each does."""
+"""Available vehicles, participants, and the steps of each."""
 
 import numpy as np
 import pytest
@@ -58,21 +58,21 @@ def test_vehicles_leave_and_join() -> None:
 
 def test_churn_settles_where_joining_and_leaving_balance() -> None:
     churn = Availability(p_leave=0.1, p_join=0.3)
-    there = np.ones(4000, dtype=bool)
+    present = np.ones(4000, dtype=bool)
     for t in range(1, 60):
-        there = next_available(7, t, there, churn)
+        present = next_available(7, t, present, churn)
     # p_join / (p_join + p_leave) = 0.75; four standard deviations of 4,000 coins are 0.027.
-    assert there.mean() == pytest.approx(0.75, abs=0.03)
+    assert present.mean() == pytest.approx(0.75, abs=0.03)
 
 
 def test_every_round_of_churn_is_a_draw_of_its_own() -> None:
     # Drawn again with the numbers u of the first round, everybody would go and nobody come: whoever
     # is there has u < 0.5 and leaves, whoever is not has u ≥ 0.5 and stays away.
     history = churning(Availability(initially=0.5, p_leave=0.5, p_join=0.5))
-    there = [row["available"] for row in history.rounds]
-    assert there[0] == there[1]  # round 1 is that of A_0
-    assert there == pytest.approx([50] * 6, abs=20)  # four deviations
-    assert len(set(there[1:])) > 1
+    present = [row["available"] for row in history.rounds]
+    assert present[0] == present[1]  # round 1 is that of A_0
+    assert present == pytest.approx([50] * 6, abs=20)  # four deviations
+    assert len(set(present[1:])) > 1
 
 
 def test_churn_and_lost_replies_are_independent() -> None:
@@ -109,8 +109,8 @@ def churning(availability: Availability) -> History:
 
 
 def test_a_fleet_can_start_half_empty() -> None:
-    there = first_available(3, 4000, Availability(initially=0.5))
-    assert there.mean() == pytest.approx(0.5, abs=0.04)
+    present = first_available(3, 4000, Availability(initially=0.5))
+    assert present.mean() == pytest.approx(0.5, abs=0.04)
 
 
 def test_replies_are_lost_at_the_given_rate() -> None:

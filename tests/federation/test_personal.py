@@ -56,7 +56,7 @@ def quick(name: str) -> Method:
 
 
 def personalised_models(fed: Federation, method: Method, state: State, run: int = 0) -> Tensor:
-    """What each vehicle of a run would drive with, [K, D]."""
+    """Return the personalised model of each vehicle of a run, [K, D]."""
     calls = [Call(run, k, 0) for k in range(len(fed.fleet.clients))]
     return fed.simulated.personalised_models(method, state, calls)
 
@@ -82,7 +82,10 @@ def test_ditto_on_the_toy(schedule) -> None:
     assert toy_rounds(method, schedule) == toy_rounds(get("fedavg"), schedule)
     for (toy, state), row in zip(toy_states(method, schedule), DITTO[schedule], strict=True):
         # A vehicle that never took part would drive with the model that it would begin at.
-        expected = [state.weights.item() if own is None else own for own in row]
+        expected = [
+            state.weights.item() if vehicle_weight is None else vehicle_weight
+            for vehicle_weight in row
+        ]
         assert personalised_models(toy, method, state).flatten().tolist() == approx(
             expected, abs=1e-9
         )
@@ -120,16 +123,20 @@ def test_personal_heads_on_the_toy(when: str, schedule) -> None:
     expected = HEADS[when, schedule]
     for (_, state), row in zip(toy_states(method, schedule, BodyAndHead()), expected, strict=True):
         body, head = state.weights[0].tolist()
-        kept = state.client_state
-        heads = torch.where(kept["has_head"][..., None], kept["own_head"], 1.0).flatten().tolist()
+        client_state = state.client_state
+        heads = (
+            torch.where(client_state["has_head"][..., None], client_state["own_head"], 1.0)
+            .flatten()
+            .tolist()
+        )
         assert [body, *heads] == approx(row, abs=1e-9)
         assert head == 1.0
 
 
 @pytest.mark.parametrize("schedule", [FULL, PARTIAL], ids=["full", "partial"])
 def test_fedbabu_with_a_head_of_one_is_scalar_fedavg(schedule) -> None:
-    found = [s.weights[0].tolist() for _, s in toy_states(get("fedbabu"), schedule, BodyAndHead())]
-    assert found == [[body, 1.0] for body in toy_rounds(get("fedavg"), schedule)]
+    result = [s.weights[0].tolist() for _, s in toy_states(get("fedbabu"), schedule, BodyAndHead())]
+    assert result == [[body, 1.0] for body in toy_rounds(get("fedavg"), schedule)]
 
 
 # Centres from 0.5 and -0.5; vehicle 1 takes the first, vehicle 2 the second.
@@ -143,9 +150,9 @@ CENTRES = {
 def test_ifca_on_the_toy(schedule) -> None:
     method = get("ifca", warm_rounds=0)
     begin = method.server.state(Line()) | {"centres": torch.tensor([[0.5], [-0.5]]).double()}
-    given = {name: value[None] for name, value in begin.items()}
-    found = toy_states(method, schedule, server=given)
-    for (toy, state), row in zip(found, CENTRES[schedule], strict=True):
+    inputs = {name: value[None] for name, value in begin.items()}
+    result = toy_states(method, schedule, server=inputs)
+    for (toy, state), row in zip(result, CENTRES[schedule], strict=True):
         assert state.server["centres"].flatten().tolist() == approx(row, abs=1e-9)
         assert personalised_models(toy, method, state).flatten().tolist() == approx(row, abs=1e-9)
         assert state.weights.item() in state.server["centres"].flatten().tolist()
@@ -184,18 +191,18 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], type[Plain], dict[str, Any]]] = {
 @pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_agrees_with_one_vehicle_at_a_time(name: str, precision: str) -> None:
-    label, settings, kind, own = VARIANTS[name]
+    label, settings, kind, options = VARIANTS[name]
     fed = federation(precision=precision)
     method = get(label, **settings)
-    loops = [kind(fed.fleet, MODEL, fed.training, seed, **own) for seed in fed.seeds]
+    loops = [kind(fed.fleet, MODEL, fed.training, seed, **options) for seed in fed.seeds]
     rounds = [loop.rounds() for loop in loops]
     for state in states(fed, method):
-        expected = torch.stack([next(one) for one in rounds])
+        expected = torch.stack([next(round_rows) for round_rows in rounds])
         torch.testing.assert_close(state.weights, expected, rtol=0, atol=TOLERANCE[precision])
         for run, loop in enumerate(loops):
             driven = torch.stack([loop.own(client) for client in fed.fleet.clients])
-            found = personalised_models(fed, method, state, run)
-            torch.testing.assert_close(found, driven, rtol=0, atol=TOLERANCE[precision])
+            models = personalised_models(fed, method, state, run)
+            torch.testing.assert_close(models, driven, rtol=0, atol=TOLERANCE[precision])
 
 
 @pytest.mark.parametrize("plainly", ["fedavg", "fo-ri-fedavg", "scaffold", "fedavg@adam"])
@@ -215,7 +222,7 @@ def test_own_models_do_not_mind_how_replies_are_taken_in(terms: dict) -> None:
     # The global half is the same bit for bit, and the own models rest where nobody was called.
     private = "@private" if "private" in terms else ""
     settings = {"noise_multiplier": 1.0} if private else {}
-    found = []
+    result = []
     for name in ("fedavg", "ditto"):
         fed = Federation(
             random_fleet(SIZES),
@@ -227,9 +234,9 @@ def test_own_models_do_not_mind_how_replies_are_taken_in(terms: dict) -> None:
             device="cpu",
         )
         *_, last = states(fed, get(f"{name}{private}", **settings))
-        found.append(last)
-    assert torch.equal(found[0].weights, found[1].weights)
-    assert found[1].client_state["has_own"].any()
+        result.append(last)
+    assert torch.equal(result[0].weights, result[1].weights)
+    assert result[1].client_state["has_own"].any()
 
 
 def test_ditto_without_a_pull_is_training_alone() -> None:
@@ -272,9 +279,11 @@ def test_ifca_chooses_by_any_loss() -> None:
 
 
 def test_ifca_with_one_centre_is_fedavg() -> None:
-    one = get("ifca", centres=1)
+    looked_up = get("ifca", centres=1)
     plainly = get("fedavg")
-    for centre, model in zip(states(federation(), one), states(federation(), plainly), strict=True):
+    for centre, model in zip(
+        states(federation(), looked_up), states(federation(), plainly), strict=True
+    ):
         assert torch.equal(centre.weights, model.weights)
 
 
@@ -335,8 +344,8 @@ def test_a_centre_that_is_not_finite_is_not_chosen() -> None:
     broken = state.server["centres"].clone()
     broken[:, 0] = torch.nan
     # w_t is the centre at `place`, the first before anybody has chosen.
-    given = {"server": state.server | {"centres": broken}, "weights": broken[:, 0].float()}
-    _, record = fed.advance(method, replace(state, **given))
+    inputs = {"server": state.server | {"centres": broken}, "weights": broken[:, 0].float()}
+    _, record = fed.advance(method, replace(state, **inputs))
     assert {row["centre"] for row in record.clients} == {1.0}
 
 
@@ -368,8 +377,8 @@ def test_fedper_without_a_head_is_fedavg() -> None:
     model = Headless(4, 8, (7, 5))
     fedper = get("fedrep", head_training="together")
     both = (states(federation(model=model), method) for method in (fedper, get("fedavg")))
-    for body, whole in zip(*both, strict=True):
-        assert torch.equal(body.weights, whole.weights)
+    for body, complete in zip(*both, strict=True):
+        assert torch.equal(body.weights, complete.weights)
 
 
 def test_fedper_with_nothing_but_a_head_is_training_alone() -> None:
@@ -385,8 +394,8 @@ def test_fedper_with_nothing_but_a_head_is_training_alone() -> None:
 
 def test_fedrep_without_steps_of_the_head_is_fedbabu() -> None:
     both = (get("fedrep", head_share=0.0), get("fedbabu"))
-    for one, other in zip(*(states(federation(), method) for method in both), strict=True):
-        assert torch.equal(one.weights, other.weights)
+    for first, other in zip(*(states(federation(), method) for method in both), strict=True):
+        assert torch.equal(first.weights, other.weights)
 
 
 @pytest.mark.parametrize("name", ["momentum+fedbabu", "fo-ri-fedavg+fedrep", "fedcm+fedrep"])

@@ -48,7 +48,7 @@ def agree(method: Method, model: Model, precision: str, **settings) -> None:
     plain = [train_plainly(fleet, model, method, training, seed) for seed in federation.seeds]
     for t in range(training.rounds):
         state, _ = federation.advance(method, state)
-        expected = torch.stack([next(own) for own in plain])
+        expected = torch.stack([next(steps) for steps in plain])
         torch.testing.assert_close(
             state.weights, expected, rtol=0, atol=TOLERANCE[precision], msg=f"round {t + 1}"
         )

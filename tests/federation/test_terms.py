@@ -1,4 +1,4 @@
-"""Who is called in a round, and with how many steps, from terms and names alone."""
+"""Calls of a round and their steps follow from terms and names alone."""
 
 import pytest
 import torch

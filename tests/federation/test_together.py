@@ -71,7 +71,7 @@ class Deciding(LocalRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared(LocalRule):
-    """The same, with what it works out kept beside its fields."""
+    """A rule that stores derived values beside its fields."""
 
     nu: float = 0.1
 
@@ -94,13 +94,13 @@ def test_numbers_of_ones_own_rule_are_each_trainings_own(kind: type, precision: 
     small, large = train_side_by_side([trained(0.1), trained(3.0)])
     # A step of e^-3 times the gradient is one at e^-3 times the rate.
     slow = replace(TRAINING, precision=precision, learning_rate=TRAINING.learning_rate * exp(-3.0))
-    for found, terms in ((small, TRAINING), (large, slow)):
+    for result, terms in ((small, TRAINING), (large, slow)):
         plain = Federation(FLEET, training=replace(terms, precision=precision)).train("fedavg")
-        torch.testing.assert_close(found.state.weights, plain.state.weights, rtol=0, atol=1e-6)
-    for nu, found in ((0.1, small), (3.0, large)):
+        torch.testing.assert_close(result.state.weights, plain.state.weights, rtol=0, atol=1e-6)
+    for nu, result in ((0.1, small), (3.0, large)):
         federation, method = trained(nu)
         alone = federation.train(method).state.weights
-        torch.testing.assert_close(found.state.weights, alone, rtol=0, atol=1e-6)
+        torch.testing.assert_close(result.state.weights, alone, rtol=0, atol=1e-6)
 
 
 def test_rows_of_one_kind_share_their_steps(monkeypatch) -> None:
@@ -149,16 +149,16 @@ def test_deterministic_seeds_have_the_same_bits_whoever_is_in_their_stack(name, 
     )
 
     def federation(*seeds: int, **other: bool) -> Federation:
-        own = replace(training, **other)
-        return Federation(FLEET, training=own, seeds=seeds, device=device)
+        changed = replace(training, **other)
+        return Federation(FLEET, training=changed, seeds=seeds, device=device)
 
     def found(trained: TrainingResult, place: int) -> tuple[list[float], list[float]]:
         rows = [row["test_rmse"] for row in trained.history.rounds if row["seed"] == 2]
         return trained.state.weights[place].tolist(), rows
 
     alone = found(federation(2).train(get(name)), 0)
-    others = range(3, 30 if device == "cuda" else 6)  # on a GPU more than one slab
-    beside = [(federation(*others), get(name)), (federation(5, 2), get(name))]
+    remaining = range(3, 30 if device == "cuda" else 6)  # on a GPU more than one slab
+    beside = [(federation(*remaining), get(name)), (federation(5, 2), get(name))]
     assert found(train_side_by_side(beside)[1], 1) == alone
     if device == "cpu" and name != "moon":  # steps in C do not depend on others in any mode
         assert found(federation(5, 2, deterministic=False).train(get(name)), 1) == alone

@@ -1,4 +1,4 @@
-"""What a rule of one's own records reaches the table of clients and its file."""
+"""Columns that a user's rule records reach the table of clients and its file."""
 
 from dataclasses import dataclass
 from math import isnan
@@ -91,7 +91,7 @@ def test_it_reaches_the_file_and_is_unknown_for_other_methods(tmp_path: Path) ->
     assert [row["size"] for row in weighed] == approx([n / 59 for n in SIZES * 2])
     # Rows that were read are written as they were: a run goes on after a checkpoint.
     write_table(tmp_path, "clients", table.to_pylist())
-    written = [(one / "clients.parquet").read_bytes() for one in (folder, tmp_path)]
+    written = [(run_folder / "clients.parquet").read_bytes() for run_folder in (folder, tmp_path)]
     assert written[0] == written[1]
 
     other = make_run(tmp_path / "other", methods=("fedprox",))
@@ -205,5 +205,5 @@ def test_a_name_that_is_taken_is_refused(name: str) -> None:
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])
 def test_lengths_a_few_rows_at_a_time_have_the_bits_of_all_at_once(count: int) -> None:
     vectors = torch.randn((count, 4001), generator=torch.Generator().manual_seed(count))
-    whole = torch.linalg.vector_norm(vectors, dim=-1, dtype=torch.float64)
-    assert torch.equal(lengths(vectors), whole)
+    complete = torch.linalg.vector_norm(vectors, dim=-1, dtype=torch.float64)
+    assert torch.equal(lengths(vectors), complete)

@@ -178,11 +178,11 @@ def toy_rounds(
     method: Method, schedule: Sequence[Sequence[int]], client_state: dict[str, Tensor] | None = None
 ) -> list[float]:
     """w_1, w_2, w_3 of the scalar toy; `client_state` is both vehicles' state at the start."""
-    given = {}
+    inputs = {}
     if client_state is not None:
         tables = {n: v.expand(1, 2, *v.shape).clone() for n, v in client_state.items()}
-        given["client_state"] = tables
-    return [state.weights.item() for _, state in toy_states(method, schedule, **given)]
+        inputs["client_state"] = tables
+    return [state.weights.item() for _, state in toy_states(method, schedule, **inputs)]
 
 
 def a_start(anchor: Tensor, model: Model, **known: Any) -> Start:
@@ -212,6 +212,8 @@ def a_start(anchor: Tensor, model: Model, **known: Any) -> Start:
 
 
 def all_finite(state: State) -> bool:
-    """Whether all that a state holds is a number; the mean of two models may be unjudged."""
-    known = {name: own for name, own in state.tensors().items() if name != "mean_validation"}
-    return all(tensor.isfinite().all() for tensor in known.values())
+    """Return whether a state is finite; the mean of two models may not be evaluated."""
+    reference = {
+        name: local for name, local in state.tensors().items() if name != "mean_validation"
+    }
+    return all(tensor.isfinite().all() for tensor in reference.values())

@@ -109,8 +109,8 @@ def trip_error(client, predicted, shift=0.0):
     trip = trip_numbers(client.ends["test"], client.window)
     center = client.label_center_wh / client.label_scale_wh
     true = trip_means(client.labels["test"].astype(float), trip) + center
-    found = trip_means(np.asarray(predicted, float), trip) + center + shift
-    return float(np.abs(found / true - 1).mean())
+    result = trip_means(np.asarray(predicted, float), trip) + center + shift
+    return float(np.abs(result / true - 1).mean())
 
 
 def members(clients):

@@ -23,22 +23,22 @@ SETTINGS = ElevationSettings(area=AREA)
 
 
 def test_a_trip_adds_its_metres_seconds_and_stops():
-    own = board(a_vehicle("car-0"))
-    for one in own.passes:
-        total = dict(zip(SUMS, one.sums.sums.sum(axis=0), strict=True))
-        speed = one.trip.channels["speed_mps"]
+    vehicle_board = board(a_vehicle("car-0"))
+    for driven_pass in vehicle_board.passes:
+        total = dict(zip(SUMS, driven_pass.sums.sums.sum(axis=0), strict=True))
+        speed = driven_pass.trip.channels["speed_mps"]
         assert total["wheel_m"] == pytest.approx(speed.sum())
-        assert total["seconds"] == one.trip.seconds
+        assert total["seconds"] == driven_pass.trip.seconds
         assert total["standing"] == (speed == 0).sum()
         assert total["air"] == pytest.approx((speed**3).sum() / 1000)
-        assert total["route_m"] == pytest.approx(one.route.metres, abs=1)
+        assert total["route_m"] == pytest.approx(driven_pass.route.metres, abs=1)
 
 
 def test_the_field_knows_how_fast_each_place_is_driven():
-    fleet = published([one.sums for one in boards().values()], 3)
+    fleet = published([vehicle_board.sums for vehicle_board in boards().values()], 3)
     field = DrivingField(GRID, fleet)
     route = board(a_vehicle("other", trips=1)).passes[0].route
-    rates, known = field.read(route.cells(GRID))
+    rates, reference = field.read(route.cells(GRID))
     at = route.metres_at
     slow = (at > 300) & (at < 800)
     fast = at > 2300
@@ -46,13 +46,13 @@ def test_the_field_knows_how_fast_each_place_is_driven():
     assert 1 / rates[slow, 1].mean() == pytest.approx(10, rel=0.1)
     if fast.any():
         assert 1 / rates[fast, 1].mean() == pytest.approx(20, rel=0.2)
-    assert known[at < 900].all()
+    assert reference[at < 900].all()
 
 
 def test_cells_of_fewer_than_k_vehicles_are_not_published():
     alone = board(a_vehicle("far", start_km=20.0))
     everybody = {**boards(3), "far": alone}
-    fleet = published([one.sums for one in everybody.values()], 3)
+    fleet = published([vehicle_board.sums for vehicle_board in everybody.values()], 3)
     assert (fleet.vehicles >= 3).all()
     assert not np.isin(alone.sums.keys, fleet.keys).any()
     # On board the vehicle still knows its own street.
@@ -62,26 +62,26 @@ def test_cells_of_fewer_than_k_vehicles_are_not_published():
 
 def test_a_training_trip_reads_a_field_that_has_no_part_of_itself():
     everybody = boards(4)
-    own = everybody["car-0"]
-    one, *others = own.passes
+    vehicle_board = everybody["car-0"]
+    passes, *remaining = vehicle_board.passes
     fleet = published([board_.sums for board_ in everybody.values()], 3)
-    field = on_board(fleet, own.sums, GRID, contributed=True)
-    read, _ = field.read(one.cells, one.sums.times(OWN_WEIGHT))
-    without = vehicle_sums(other.sums for other in others)
-    rest = [board_.sums for name, board_ in everybody.items() if name != "car-0"]
-    total = add([*rest, without]).within(fleet.keys)
+    field = on_board(fleet, vehicle_board.sums, GRID, contributed=True)
+    read, _ = field.read(passes.cells, passes.sums.times(OWN_WEIGHT))
+    without = vehicle_sums(other.sums for other in remaining)
+    remainder = [board_.sums for name, board_ in everybody.items() if name != "car-0"]
+    total = add([*remainder, without]).within(fleet.keys)
     same = on_board(total, without, GRID, contributed=True)
-    np.testing.assert_allclose(read, same.read(one.cells)[0], atol=1e-9)
+    np.testing.assert_allclose(read, same.read(passes.cells)[0], atol=1e-9)
 
 
 def test_masked_sums_make_the_same_field_as_plain_ones():
-    sums = {name: one.sums for name, one in boards(4).items()}
-    found, who = learn_driving(in_process(add_up, sums), frozenset(sums), SETTINGS)
+    sums = {name: vehicle_board.sums for name, vehicle_board in boards(4).items()}
+    result, who = learn_driving(in_process(add_up, sums), frozenset(sums), SETTINGS)
     direct = published(list(sums.values()), 3)
     assert who == frozenset(sums)
-    np.testing.assert_array_equal(found.keys, direct.keys)
-    np.testing.assert_allclose(found.sums, direct.sums, atol=1e-5)
-    np.testing.assert_array_equal(found.vehicles, direct.vehicles)
+    np.testing.assert_array_equal(result.keys, direct.keys)
+    np.testing.assert_allclose(result.sums, direct.sums, atol=1e-5)
+    np.testing.assert_array_equal(result.vehicles, direct.vehicles)
 
 
 def test_messages_have_one_length_and_no_position_time_or_cell_below_k():
@@ -89,11 +89,11 @@ def test_messages_have_one_length_and_no_position_time_or_cell_below_k():
     far = board(a_vehicle("far", start_km=6.0))
     nowhere = board(a_vehicle("abroad", start_km=100.0))
     sums = {"here": here.sums, "far": far.sums, "abroad": nowhere.sums}
-    asked = []
+    requests = []
 
     def totals(question, present):
         answers = [question.answer(sums[name]) for name in sorted(present)]
-        asked.append(question)
+        requests.append(question)
         for answer in answers:
             sizes = {name: len(values) for name, values in answer.items()}
             assert sizes == {name: size for name, (size, _) in question.fields.items()}
@@ -102,15 +102,15 @@ def test_messages_have_one_length_and_no_position_time_or_cell_below_k():
         return add_up(question.fields, len(answers), answers), present
 
     # No two of them share a street: nothing is published and no sum is asked for.
-    found, _ = learn_driving(totals, frozenset(sums), ElevationSettings(area=AREA))
-    assert found is NO_PASSES
-    assert {question.kind for question in asked} == {"places", "headings"}
-    names = {name for question in asked for name in question.fields}
+    result, _ = learn_driving(totals, frozenset(sums), ElevationSettings(area=AREA))
+    assert result is NO_PASSES
+    assert {question.kind for question in requests} == {"places", "headings"}
+    names = {name for question in requests for name in question.fields}
     assert names <= {"vehicles", *SUMS}
 
 
 def test_whoever_drops_out_takes_its_cells_along():
-    sums = {name: one.sums for name, one in boards(3).items()}
+    sums = {name: vehicle_board.sums for name, vehicle_board in boards(3).items()}
     plain = in_process(plainly, sums)
 
     def totals(question, present):

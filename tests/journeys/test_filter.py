@@ -39,11 +39,13 @@ def test_it_is_the_posterior_of_the_gaussian_process():
     predicted = np.array([100.0, 40.0, -20.0, 150.0])
     residual = np.array([22.0, 9.0, 3.0, 30.0])
     filter = TripFilter(PRIOR, 60)
-    for second, own, extra in zip(seconds, predicted, residual, strict=True):
-        filter.observe(int(second), own, own + extra)
-    found = filter.expected(360, 120.0)
+    for second, predicted_wh, extra in zip(seconds, predicted, residual, strict=True):
+        filter.observe(int(second), predicted_wh, predicted_wh + extra)
+    expectation = filter.expected(360, 120.0)
     mean, variance = posterior(PRIOR, seconds, predicted, residual, 360, 120.0)
-    assert found.wh == pytest.approx(mean) and found.deviation_wh == pytest.approx(variance**0.5)
+    assert expectation.wh == pytest.approx(mean) and expectation.deviation_wh == pytest.approx(
+        variance**0.5
+    )
     # Another phase has seen nothing yet.
     fresh = filter.expected(365, 100.0)
     assert fresh.wh == 0.0
@@ -55,18 +57,21 @@ def test_a_heater_that_no_channel_shows_is_learned_within_minutes():
     for second in range(60, 601):
         filter.observe(second, 100.0, 120.0)
     assert filter.expected(660, 100.0).wh == pytest.approx(20.0, abs=5.0)
-    rest = filter.remainder(1000.0, 600.0)
+    remaining_wh = filter.remainder(1000.0, 600.0)
     # Ten windows more: the drift fades, so less than ten times 20.
-    assert 100.0 < rest.wh < 200.0 and rest.deviation_wh > filter.expected(660, 100.0).deviation_wh
+    assert (
+        100.0 < remaining_wh.wh < 200.0
+        and remaining_wh.deviation_wh > filter.expected(660, 100.0).deviation_wh
+    )
 
 
 def test_the_rest_of_the_trip_before_anything_is_seen():
-    found = TripFilter(PRIOR, 60).remainder(600.0, 60.0)
+    remaining_wh = TripFilter(PRIOR, 60).remainder(600.0, 60.0)
     # The drift's mean over the window: its covariance 144 e^(-|s - t|/300), over all s and t.
     t = (np.arange(2000) + 0.5) * 60 / 2000
     drift = 144 * np.exp(-np.abs(t[:, None] - t) / 300).mean()
-    assert found.wh == 0.0
-    assert found.deviation_wh == pytest.approx(math.sqrt(64 + drift + 900 + 100), rel=1e-4)
+    assert remaining_wh.wh == 0.0
+    assert remaining_wh.deviation_wh == pytest.approx(math.sqrt(64 + drift + 900 + 100), rel=1e-4)
 
 
 def test_missing_energy_tow_and_charging_teach_nothing():
@@ -77,12 +82,12 @@ def test_missing_energy_tow_and_charging_teach_nothing():
 
 
 def test_it_survives_json():
-    one = TripFilter(PRIOR, 60)
+    trip_filter = TripFilter(PRIOR, 60)
     other = TripFilter(PRIOR, 60)
-    one.observe(60, 100.0, 130.0)
-    other.restore(json.loads(json.dumps(one.to_json())))
-    assert other.expected(120, 90.0) == one.expected(120, 90.0)
-    assert other.remainder(500.0, 300.0) == one.remainder(500.0, 300.0)
+    trip_filter.observe(60, 100.0, 130.0)
+    other.restore(json.loads(json.dumps(trip_filter.to_json())))
+    assert other.expected(120, 90.0) == trip_filter.expected(120, 90.0)
+    assert other.remainder(500.0, 300.0) == trip_filter.remainder(500.0, 300.0)
     assert TripPrior(**json.loads(json.dumps(asdict(PRIOR)))) == PRIOR
 
 
@@ -106,9 +111,9 @@ def test_two_steps_are_those_of_the_matrix_form():
         seen = np.array([share, share, predicted])
         gain = covariance @ seen / (seen @ covariance @ seen + 225.0)
         state = updated(carried(state, 36.0, 500.0, 700.0), share, predicted, residual, 225.0)
-        found = matrices(state)
-        assert found[0] == pytest.approx(mean + gain * (residual - seen @ mean))
-        assert found[1] == pytest.approx(covariance - np.outer(gain, seen @ covariance))
+        computed = matrices(state)
+        assert computed[0] == pytest.approx(mean + gain * (residual - seen @ mean))
+        assert computed[1] == pytest.approx(covariance - np.outer(gain, seen @ covariance))
 
 
 def test_a_broken_reading_counts_as_four_deviations_and_an_absurd_one_not_at_all():
@@ -127,8 +132,8 @@ def test_a_broken_reading_counts_as_four_deviations_and_an_absurd_one_not_at_all
 def test_cold_fast_and_loaded_windows_are_less_sure():
     # c = 1 at 0 °C: 8² + 6², (12 + 5)², (0.05 · 100)², 10² + 0.25 · 100 + 16 · 20³ / 10⁴.
     expected_wh = math.sqrt(100 + 289 + 25 + 100 + 25 + 12.8)
-    found = COLD.window_deviation_wh(np.array([100.0]), np.array([20.0]), coldness(0.0))
-    assert found == pytest.approx([expected_wh])
+    deviation_wh = COLD.window_deviation_wh(np.array([100.0]), np.array([20.0]), coldness(0.0))
+    assert deviation_wh == pytest.approx([expected_wh])
     fresh = TripFilter(COLD, 60)
     fresh.begin(0.0)
     assert fresh.expected(60, 100.0, speed_mps=20.0).deviation_wh == pytest.approx(expected_wh)
@@ -148,8 +153,8 @@ def test_all_phases_at_once_are_the_filters_one_by_one():
     filter = TripFilter(COLD, 60, cold=0.7)
     one_by_one = []
     for place in range(400):
-        found = filter.expected(60 + place, predicted[place], speed_mps=speed[place])
-        one_by_one.append((predicted[place] + found.wh, found.deviation_wh))
+        expectation = filter.expected(60 + place, predicted[place], speed_mps=speed[place])
+        one_by_one.append((predicted[place] + expectation.wh, expectation.deviation_wh))
         filter.observe(60 + place, predicted[place], measured[place], speed_mps=speed[place])
     together = in_trip(COLD, predicted, measured, 60, cold=0.7, speed_mps=speed)
     # After a missing window a filter is carried two windows at once, which is the same.

@@ -47,13 +47,13 @@ def along(start_m, end_m, name="north"):
 
 
 def test_a_street_is_predicted_from_its_route_alone(model):
-    found = model.forecast(along(0, 4000), 20.0)
+    prediction = model.forecast(along(0, 4000), 20.0)
     # 150 Wh/km, and 500 W for 200 s at 10 m/s, 100 s at 20 m/s and 10 s for a stop now and then.
-    assert found.total_wh == pytest.approx(600 + 500 * 310 / 3600, rel=0.05)
-    assert found.seconds[-1] == pytest.approx(310, rel=0.1)
-    low, high = interval(found.energy_levels_wh[-1], 0.9)
-    assert low < found.total_wh < high
-    assert found.known == 1
+    assert prediction.total_wh == pytest.approx(600 + 500 * 310 / 3600, rel=0.05)
+    assert prediction.seconds[-1] == pytest.approx(310, rel=0.1)
+    low, high = interval(prediction.energy_levels_wh[-1], 0.9)
+    assert low < prediction.total_wh < high
+    assert prediction.known == 1
 
 
 def test_nothing_of_a_trip_but_its_positions_and_the_weather_is_used(model):
@@ -65,7 +65,9 @@ def test_nothing_of_a_trip_but_its_positions_and_the_weather_is_used(model):
         if name in ("speed_mps", "energy_wh")
     } | {"heater_w": np.full(trip.seconds, 5000.0)}
     other = replace(trip, channels={**trip.channels, **scrambled})
-    first, second = (model.forecast(recorded_route(one)[0], 20.0) for one in (trip, other))
+    first, second = (
+        model.forecast(recorded_route(driven_trip)[0], 20.0) for driven_trip in (trip, other)
+    )
     np.testing.assert_array_equal(first.energy_levels_wh, second.energy_levels_wh)
     np.testing.assert_array_equal(first.seconds, second.seconds)
 
@@ -73,40 +75,40 @@ def test_nothing_of_a_trip_but_its_positions_and_the_weather_is_used(model):
 def test_a_newcomer_has_the_fleets_numbers(fleet):
     new = fleet.unseen_vehicle(1600.0)
     assert new.trips == 0
-    found = new.forecast(along(0, 4000), 20.0)
-    assert found.total_wh == pytest.approx(600 + 500 * 310 / 3600, rel=0.1)
+    prediction = new.forecast(along(0, 4000), 20.0)
+    assert prediction.total_wh == pytest.approx(600 + 500 * 310 / 3600, rel=0.1)
     # In a town where all vehicles are alike, nobody's own trips teach what an unseen vehicle lacks.
     assert new.bars["energy"].wider == pytest.approx(1, abs=0.1)
 
 
 def test_a_newcomer_has_wider_bars_where_vehicles_differ():
-    own = {
+    vehicle_effects = {
         f"car-{n}": board(a_vehicle(f"car-{n}", heater_w=heater_w))
         for n, heater_w in enumerate((0.0, 1000.0, 2000.0, 3000.0))
     }
-    assert learn_routes(own, SETTINGS).unseen_vehicle(1600.0).bars["energy"].wider > 1.5
+    assert learn_routes(vehicle_effects, SETTINGS).unseen_vehicle(1600.0).bars["energy"].wider > 1.5
 
 
 def test_a_route_under_way_has_bars_that_narrow(fleet, model):
     assert (np.diff(fleet.narrower) <= 0).all() and 0 < fleet.narrower[-1] <= 1
-    found = model.forecast(along(0, 4000), 20.0)
-    going = model.in_trip(found)
-    errors = found.energy_levels_wh[-1] - found.total_wh
+    prediction = model.forecast(along(0, 4000), 20.0)
+    going = model.in_trip(prediction)
+    errors = prediction.energy_levels_wh[-1] - prediction.total_wh
     np.testing.assert_allclose(going.total_levels_wh - going.total_wh, errors, atol=1e-9)
-    going.step(3000.0, 250.0, float(found.energy_wh[149]), 20.0)
+    going.step(3000.0, 250.0, float(prediction.energy_wh[149]), 20.0)
     low, high = interval(going.total_levels_wh, 0.9)
-    before = interval(found.energy_levels_wh[-1], 0.9)
+    before = interval(prediction.energy_levels_wh[-1], 0.9)
     assert high - low == pytest.approx(fleet.narrower[-1] * (before[1] - before[0]))
-    kept = model_from_text(model_to_text(model), "here")
-    np.testing.assert_array_equal(kept.narrower, fleet.narrower)
+    remaining = model_from_text(model_to_text(model), "here")
+    np.testing.assert_array_equal(remaining.narrower, fleet.narrower)
 
 
 def test_masks_change_nothing(fleet):
     area = ElevationSettings(area=(41.99, 42.08, -83.01, -82.99))
     masked = learn_routes(boards(4), area, add_up=add_up)
     np.testing.assert_array_equal(masked.driving.keys, fleet.driving.keys)
-    for target, own in fleet.effects.items():
-        np.testing.assert_allclose(masked.effects[target].mean, own.mean, rtol=1e-3, atol=1e-3)
+    for target, effect in fleet.effects.items():
+        np.testing.assert_allclose(masked.effects[target].mean, effect.mean, rtol=1e-3, atol=1e-3)
 
 
 def test_too_few_vehicles_share_nothing():
@@ -118,11 +120,11 @@ def test_a_file_and_a_model_file_hold_it_all(fleet, model):
     again = fleet_from_bytes(fleet_to_bytes(fleet), "here")
     np.testing.assert_array_equal(again.driving.sums, fleet.driving.sums)
     np.testing.assert_array_equal(again.effects["energy"].mean, fleet.effects["energy"].mean)
-    kept = model_from_text(model_to_text(model), "here")
+    remaining = model_from_text(model_to_text(model), "here")
     route = along(0, 4000)
-    first, second = (one.forecast(route, -3.0) for one in (model, kept))
+    first, second = (route_model.forecast(route, -3.0) for route_model in (model, remaining))
     assert first.total_wh == pytest.approx(second.total_wh, rel=1e-6)
-    assert kept.capacity_wh == 16_000
+    assert remaining.capacity_wh == 16_000
     with pytest.raises(DataError, match="here holds no routes"):
         model_from_text("AAAA", "here")
     with pytest.raises(DataError, match="here holds no routes"):
@@ -146,13 +148,13 @@ def test_exchanged_latitude_and_longitude_are_noticed(model):
 
 def test_a_route_that_leaves_the_known_ground_has_wider_bars(model):
     def width(route):
-        found = model.forecast(route, 20.0)
-        low, high = interval(found.energy_levels_wh[-1], 0.9)
-        return found.known, high - low
+        prediction = model.forecast(route, 20.0)
+        low, high = interval(prediction.energy_levels_wh[-1], 0.9)
+        return prediction.known, high - low
 
-    known, inside = width(along(0, 4000))
+    reference, inside = width(along(0, 4000))
     partly, outside = width(along(-2000, 2000))
-    assert known == 1
+    assert reference == 1
     assert 0.2 < partly < 1
     assert outside >= inside
 
@@ -163,12 +165,12 @@ def test_a_temperature_that_cannot_be_is_refused(model):
 
 
 def test_a_charge_leaves_what_the_route_does_not_take(model):
-    found = model.forecast(along(0, 4000), 20.0)
-    left = arrival(found, 0.5, 16_000.0)
-    assert left.left == pytest.approx(0.5 - found.total_wh / 16_000)
+    prediction = model.forecast(along(0, 4000), 20.0)
+    left = arrival(prediction, 0.5, 16_000.0)
+    assert left.left == pytest.approx(0.5 - prediction.total_wh / 16_000)
     assert left.likely == pytest.approx(0.99)
     assert np.isinf(left.reach(0.9)).all()
-    short = arrival(found, 0.02, 16_000.0)
+    short = arrival(prediction, 0.02, 16_000.0)
     assert short.left < 0
     # 320 Wh at about 160 Wh/km.
     assert short.reach_m == pytest.approx(2000, rel=0.15)
@@ -177,9 +179,9 @@ def test_a_charge_leaves_what_the_route_does_not_take(model):
 
 
 def test_a_charge_or_a_capacity_that_cannot_be_is_refused(model):
-    found = model.forecast(along(0, 4000), 20.0)
+    prediction = model.forecast(along(0, 4000), 20.0)
     with pytest.raises(SettingError, match="state of charge of 120% does not exist"):
-        arrival(found, 1.2, 16_000.0)
+        arrival(prediction, 1.2, 16_000.0)
     with pytest.raises(SettingError, match=r"16000 kWh cannot be.*write 16"):
         usable_wh(16_000.0)
     with pytest.raises(SettingError, match="above 0"):
@@ -190,9 +192,9 @@ def test_a_long_route_takes_less_than_a_second(model):
     to_and_fro = np.abs(np.mod(np.arange(0, 100_001, 10.0) + 4000, 8000) - 4000)
     started = time.process_time()
     route = route_of("laps", 42 + to_and_fro / DEGREE_M, np.full(len(to_and_fro), -83.0))
-    found = model.forecast(route, 20.0)
+    prediction = model.forecast(route, 20.0)
     assert time.process_time() - started < 1
-    assert found.metres[-1] == pytest.approx(100_000, rel=0.01)
+    assert prediction.metres[-1] == pytest.approx(100_000, rel=0.01)
 
 
 def test_no_weather_makes_a_way_take_less_than_two_thirds_of_its_time(model):
@@ -200,8 +202,8 @@ def test_no_weather_makes_a_way_take_less_than_two_thirds_of_its_time(model):
     # seconds a minute
     wild[NAMES.index("time")] = 60.0
     wild[NAMES.index("cold time")] = -10.0
-    own = Coefficients(wild, 1.0)
-    cold = replace(model, coefficients={**model.coefficients, "duration": own})
+    coefficients = Coefficients(wild, 1.0)
+    cold = replace(model, coefficients={**model.coefficients, "duration": coefficients})
     usual, frosty = (cold.forecast(along(0, 4000), celsius).seconds[-1] for celsius in (20, -10))
     assert frosty == pytest.approx(usual * 2 / 3)
 
@@ -231,10 +233,13 @@ def test_a_newcomer_that_knows_its_consumption_takes_the_fleets_times_their_rati
     assert light.energy_wh == pytest.approx(plain.energy_wh)
 
 
-def climbing(own, vehicles):
+def climbing(vehicle_board, vehicles):
     """Ground around a vehicle's passes that climbs 5 % northward, taught by so many vehicles."""
-    corners = [GRID.corners(one.route.latitude_deg, one.route.longitude_deg) for one in own.passes]
-    keys = np.unique(np.concatenate([found.ravel() for found, _ in corners]))
+    corners = [
+        GRID.corners(driven_pass.route.latitude_deg, driven_pass.route.longitude_deg)
+        for driven_pass in vehicle_board.passes
+    ]
+    keys = np.unique(np.concatenate([result.ravel() for result, _ in corners]))
     latitude, _ = GRID.positions(keys)
     count = np.full(len(keys), vehicles)
     height = 0.05 * (latitude - 42) * DEGREE_M
@@ -244,32 +249,32 @@ def climbing(own, vehicles):
 def test_a_newcomers_lessons_know_no_hills_that_are_the_vehicles_own(fleet):
     level = boards(1)["car-0"]
     climb = NAMES.index("climb")
-    own = replace(level, hills=climbing(level, 1)).sample_sets(fleet.driving, None, 3)
-    assert own.inside.x[:, climb].min() > 10 and not own.new.x[:, climb].any()
+    samples = replace(level, hills=climbing(level, 1)).sample_sets(fleet.driving, None, 3)
+    assert samples.inside.x[:, climb].min() > 10 and not samples.new.x[:, climb].any()
     # As many as k drive there with the vehicle, so fewer than k without it: not published then.
-    for vehicles, known in ((3, False), (4, True)):
+    for vehicles, reference in ((3, False), (4, True)):
         hills = climbing(level, vehicles)
-        found = level.sample_sets(fleet.driving, hills.only(hills.vehicles > 3), 3)
-        assert not found.inside.x[:, climb].any()
-        assert found.new.x[:, climb].any() == known
+        result = level.sample_sets(fleet.driving, hills.only(hills.vehicles > 3), 3)
+        assert not result.inside.x[:, climb].any()
+        assert result.new.x[:, climb].any() == reference
 
 
 def test_a_newcomer_finds_no_driving_where_fewer_than_k_others_drive():
     own = boards(3)
-    shared = published([one.sums for one in own.values()], 3)
-    found = own["car-0"].sample_sets(shared, None, 3)
+    shared = published([vehicle_board.sums for vehicle_board in own.values()], 3)
+    samples = own["car-0"].sample_sets(shared, None, 3)
     # Nothing is known of any place, so every route is driven as the two others usually drive.
-    others = published([own[name].sums.within(shared.keys) for name in ("car-1", "car-2")], 1)
-    _, wheel_m, seconds, *_ = others.sums.sum(axis=0)
+    remaining = published([own[name].sums.within(shared.keys) for name in ("car-1", "car-2")], 1)
+    _, wheel_m, seconds, *_ = remaining.sums.sum(axis=0)
     pace = (seconds / 60) / (wheel_m / 1000)
-    distance, minutes = found.new.x[:, [NAMES.index("distance"), NAMES.index("time")]].T
+    distance, minutes = samples.new.x[:, [NAMES.index("distance"), NAMES.index("time")]].T
     assert minutes / distance == pytest.approx(np.full(len(distance), pace))
 
 
 def test_a_trip_without_positions_teaches_nothing():
-    own = board(a_vehicle("car-9", trips=2))
-    nowhere = {name: v for name, v in own.passes[0].trip.channels.items() if "deg" not in name}
-    assert passes([replace(own.passes[0].trip, channels=nowhere)], own.grid) == ()
+    vehicle = board(a_vehicle("car-9", trips=2))
+    nowhere = {name: v for name, v in vehicle.passes[0].trip.channels.items() if "deg" not in name}
+    assert passes([replace(vehicle.passes[0].trip, channels=nowhere)], vehicle.grid) == ()
 
 
 def test_a_vehicle_reads_its_routes_with_numpy_alone(model, tmp_path):
@@ -287,6 +292,6 @@ route = route_of("north", 42 + at / {DEGREE_M}, np.full(len(at), -83.0))
 print(round(model.forecast(route, 20.0).total_wh))
 """
     )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
-    assert int(found.stdout) == round(model.forecast(along(0, 4000), 20.0).total_wh)
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    assert int(answer.stdout) == round(model.forecast(along(0, 4000), 20.0).total_wh)

@@ -106,12 +106,12 @@ def test_the_fleet_counts_how_much_narrower_bars_become():
             self.states_left_wh = self.speed_mps = 0.0
 
     trips = [(At(total, share), total) for total in (80.0, 120.0) * 50 for share in SHARES]
-    own = moments(trips).counts(np.zeros(3), 0.0)
+    counted = moments(trips).counts(np.zeros(3), 0.0)
     # Two vehicles add up; errors lie in bins of 1/80.
-    found = narrower_intervals({"counts": 2 * own["counts"]})
-    np.testing.assert_allclose(found, [1, 1, 0.5, 0.5], atol=0.05)
+    narrower = narrower_intervals({"counts": 2 * counted["counts"]})
+    np.testing.assert_allclose(narrower, [1, 1, 0.5, 0.5], atol=0.05)
     # Nobody knows less than before, and where there are no trips nothing is known to be narrower.
-    assert narrower_intervals({"counts": own["counts"][::-1]}).max() <= 1
+    assert narrower_intervals({"counts": counted["counts"][::-1]}).max() <= 1
 
 
 def test_without_trips_bars_stay_as_they_were():

@@ -21,12 +21,12 @@ from fedwatt.journeys.intervals import (
 
 def fleet(vehicles, draw, *, trips=30, spread=0.5):
     """Return scores of vehicles whose sizes differ: one value per trip, for every kind."""
-    found = []
+    result = []
     for _ in range(vehicles):
         size = np.exp(spread * draw.normal())
-        own = [np.abs(size * draw.normal(size=1)) for _ in range(trips)]
-        found.append(dict.fromkeys(KINDS, own))
-    return found
+        trip_scores = [np.abs(size * draw.normal(size=1)) for _ in range(trips)]
+        result.append(dict.fromkeys(KINDS, trip_scores))
+    return result
 
 
 def test_a_vehicles_size_is_shrunk_to_the_fleets():
@@ -51,31 +51,33 @@ def test_a_vehicle_takes_its_own_contribution_off():
     draw = np.random.default_rng(0)
     scores = fleet(5, draw)
     means = fleet_means(map(score_sums, scores))
-    parts = [contribution(own, means) for own in scores]
-    whole = fleet_intervals(parts)
-    others = fleet_intervals(parts[1:])
-    left = whole.without(parts[0])
-    assert left.counts["trips"] == pytest.approx(others.counts["trips"])
+    parts = [contribution(score, means) for score in scores]
+    complete = fleet_intervals(parts)
+    remaining = fleet_intervals(parts[1:])
+    left = complete.without(parts[0])
+    assert left.counts["trips"] == pytest.approx(remaining.counts["trips"])
     assert (left.vehicles, left.trips) == (4, 120)
-    assert whole.includes(parts[0]) and not others.includes(parts[0])
-    again = Intervals.from_json(json.loads(json.dumps(whole.to_json())))
-    assert again.factor("windows") == pytest.approx(whole.factor("windows"), abs=1e-4)
+    assert complete.includes(parts[0]) and not remaining.includes(parts[0])
+    again = Intervals.from_json(json.loads(json.dumps(complete.to_json())))
+    assert again.factor("windows") == pytest.approx(complete.factor("windows"), abs=1e-4)
 
 
 def test_unseen_vehicles_are_covered_and_own_trips_narrow_the_interval():
     draw = np.random.default_rng(1)
     scores = fleet(60, draw)
     means = fleet_means(map(score_sums, scores))
-    intervals = fleet_intervals(contribution(own, means) for own in scores)
+    intervals = fleet_intervals(contribution(score, means) for score in scores)
     q = intervals.quantiles("trips")
     assert q[0] > 1.05 * q[-1] and (np.diff(q) < 0.05).all()
     covered = {0: [], 20: []}
-    for own in fleet(200, draw, trips=60):
-        for known, found in covered.items():
-            factor = intervals.factor("trips", own["trips"][:known])
-            found.append(np.mean([float(trip[0] <= factor) for trip in own["trips"][known:]]))
-    for found in covered.values():
-        assert np.mean(found) == pytest.approx(0.9, abs=0.03)
+    for vehicle in fleet(200, draw, trips=60):
+        for reference, share in covered.items():
+            factor = intervals.factor("trips", vehicle["trips"][:reference])
+            share.append(
+                np.mean([float(trip[0] <= factor) for trip in vehicle["trips"][reference:]])
+            )
+    for share in covered.values():
+        assert np.mean(share) == pytest.approx(0.9, abs=0.03)
     # Known trips make vehicles alike.
     assert np.quantile(covered[20], 0.05) > np.quantile(covered[0], 0.05)
 

@@ -48,11 +48,13 @@ def test_a_vehicle_between_fleet_and_own_trips_by_hand():
     sums = WindowSums(np.array([[4.0]]), np.array([8.0]), 20.0, 5.0)
     a, right, covariance, effect = fleet.posterior(sums)
     assert (a[0, 0], right[0], covariance[0, 0], effect[0]) == (1.0, 2.0, 0.5, 0.5)
-    found = fleet.contribution(sums)
-    assert found["matrix"] == pytest.approx([0.5]) and found["right"] == pytest.approx([1.0])
+    contributed = fleet.contribution(sums)
+    assert contributed["matrix"] == pytest.approx([0.5]) and contributed["right"] == pytest.approx(
+        [1.0]
+    )
     # 20 - 2 · 1.5 · 8 + 1.5² · 4, and the trace 4 · 0.5.
-    assert found["residual"] == pytest.approx([5.0 + 2.0])
-    assert found["effects"] == pytest.approx([0.75])
+    assert contributed["residual"] == pytest.approx([5.0 + 2.0])
+    assert contributed["effects"] == pytest.approx([0.75])
 
 
 def test_columns_are_less_their_trip_mean(clients):
@@ -78,9 +80,9 @@ def test_effects_of_alike_vehicles_are_the_fleets(clients):
     for spread in (0.0, 0.3):
         vehicles = []
         for _ in range(8):
-            own = beta + np.array([spread, 0.0, 0.0]) * draw.normal()
+            vehicle_beta = beta + np.array([spread, 0.0, 0.0]) * draw.normal()
             x = draw.normal(size=(400, 3))
-            y = x @ own + draw.normal(0.0, 0.1, 400)
+            y = x @ vehicle_beta + draw.normal(0.0, 0.1, 400)
             vehicles.append(WindowSums(x.T @ x, x.T @ y, float(y @ y), 400.0))
         sums.append(vehicles)
 

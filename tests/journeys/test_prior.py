@@ -45,10 +45,10 @@ def test_sums_by_hand():
 
 def test_factors_of_variance_are_found_again_and_bounded():
     # A shared variance twice the usual: 10 = 2 · 5; three times the noise: 90 = 2 · 30 + 3 · 10.
-    found = fitted_prior([np.array([1000.0, 10.0, 5.0, 90.0, 30.0, 10.0])])
-    assert found.drift_cold_wh == pytest.approx(2**0.5 * USUAL.drift_cold_wh)
-    assert found.noise_wh == pytest.approx(3**0.5 * USUAL.noise_wh)
-    assert found.drift_s == USUAL.drift_s
+    prior = fitted_prior([np.array([1000.0, 10.0, 5.0, 90.0, 30.0, 10.0])])
+    assert prior.drift_cold_wh == pytest.approx(2**0.5 * USUAL.drift_cold_wh)
+    assert prior.noise_wh == pytest.approx(3**0.5 * USUAL.noise_wh)
+    assert prior.drift_s == USUAL.drift_s
     wild = fitted_prior([np.array([1000.0, 1e6, 5.0, 1e9, 30.0, 10.0])])
     assert wild.load == pytest.approx(MOST_FACTOR**0.5 * USUAL.load)
     assert wild.noise_wh == pytest.approx(MOST_FACTOR**0.5 * USUAL.noise_wh)

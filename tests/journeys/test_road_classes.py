@@ -35,20 +35,20 @@ def test_a_corner_is_a_turn_and_the_straight_before_it_a_kilometre_long():
 
 
 def test_roads_give_the_speed_of_their_class_where_nobody_has_driven():
-    fleet = published([own.roads for own in boards(4).values()], 3)
+    fleet = published([board.roads for board in boards(4).values()], 3)
     roads = RoadClasses(fleet)
     route = corner()
     expected = roads.read(route)
     np.testing.assert_allclose(expected[:, SUMS.index("route_m")], 1.0)
     field = DrivingField(Grid(cell_m=80.0), NO_PASSES, roads)
-    rates, known = field.along(route)
+    rates, reference = field.along(route)
     np.testing.assert_allclose(rates, expected[:, 1:])
-    assert not known.any()
+    assert not reference.any()
     assert 1 / rates[:, SUMS.index("seconds") - 1].max() > 3  # m/s
 
 
 def test_classes_of_fewer_than_k_vehicles_are_not_published():
-    sums = [own.roads for own in boards(3).values()]
+    sums = [board.roads for board in boards(3).values()]
     assert len(published(sums, 3).keys)
     assert not len(published(sums[:2], 3).keys)
 
@@ -58,10 +58,10 @@ def test_elevation_that_comes_with_a_route_is_its_climb():
     north = np.linspace(0.0, 0.027, 151)
     height = np.where(north <= 0.018 + 1e-9, 60.0 * north / 0.018, np.nan)
     route = route_of("slope", north, np.full(151, 10.0), height)
-    rise, known = route_rise_m(route, None)
+    rise, reference = route_rise_m(route, None)
     assert rise.sum() == pytest.approx(60, abs=4)  # smoothing flattens the ends
-    assert known.mean() == pytest.approx(2 / 3, abs=0.02)
-    assert (rise[known == 0] == 0).all()
+    assert reference.mean() == pytest.approx(2 / 3, abs=0.02)
+    assert (rise[reference == 0] == 0).all()
 
 
 def test_noise_of_elevations_is_no_climb():

@@ -30,21 +30,22 @@ SETTINGS = ElevationSettings(area=(41.99, 42.08, -83.01, -82.99))
 
 
 def effects(noise=1.0):
-    one = np.ones(COLUMNS)
-    return {"energy": FleetEffects(one, 2 * one, 3 * one, noise),
-            "duration": FleetEffects(4 * one, 5 * one, 6 * one, noise)}  # fmt: skip
+    first = np.ones(COLUMNS)
+    return {"energy": FleetEffects(first, 2 * first, 3 * first, noise),
+            "duration": FleetEffects(4 * first, 5 * first, 6 * first, noise)}  # fmt: skip
 
 
 def fitted():
     return {
-        target: Fitted(own, np.eye(COLUMNS), np.ones(COLUMNS)) for target, own in effects().items()
+        target: Fitted(effect, np.eye(COLUMNS), np.ones(COLUMNS))
+        for target, effect in effects().items()
     }
 
 
 @pytest.fixture(scope="module")
 def contributor():
     everybody = boards(3)
-    driving = published([one.sums for one in everybody.values()], 3)
+    driving = published([board.sums for board in everybody.values()], 3)
     return RouteContributor(everybody["car-0"], SharedDriving(driving, None, 3))
 
 
@@ -59,12 +60,12 @@ QUESTIONS = {
 
 @pytest.mark.parametrize("kind", ASKED)
 def test_a_question_is_answered_alike_after_its_way(kind, contributor):
-    asked = QUESTIONS[kind]()
-    there = RouteRequest.read(kind, asked.arrays)
-    first = asked.answer(contributor)
-    second = there.answer(contributor)
-    assert first.keys() == second.keys() == asked.fields.keys()
-    for name, (size, _) in asked.fields.items():
+    requests = QUESTIONS[kind]()
+    request = RouteRequest.read(kind, requests.arrays)
+    first = requests.answer(contributor)
+    second = request.answer(contributor)
+    assert first.keys() == second.keys() == requests.fields.keys()
+    for name, (size, _) in requests.fields.items():
         assert len(first[name]) == size
         np.testing.assert_array_equal(first[name], second[name])
 
@@ -72,10 +73,10 @@ def test_a_question_is_answered_alike_after_its_way(kind, contributor):
 def test_answers_of_a_vehicle_without_trips_are_zeros_of_the_same_length(contributor):
     nothing = RouteContributor(VehicleRoutes((), None, 1600.0, GRID), contributor.shared)
     for make in QUESTIONS.values():
-        asked = make()
-        answer = asked.answer(nothing)
+        requests = make()
+        answer = requests.answer(nothing)
         assert {n: len(v) for n, v in answer.items()} == {
-            n: s for n, (s, _) in asked.fields.items()
+            n: s for n, (s, _) in requests.fields.items()
         }
         assert not any(values.any() for values in answer.values())
 
@@ -99,8 +100,8 @@ def test_what_is_no_question_is_refused(kind, change, why):
 
 def test_places_are_those_of_the_service_area():
     area = SETTINGS.service_area.nodes(Grid())
-    found = DrivingRequest.read("places", {"keys": area[:5]}, SETTINGS)
-    assert found.fields == {"vehicles": (5, 1.0)}
+    request = DrivingRequest.read("places", {"keys": area[:5]}, SETTINGS)
+    assert request.fields == {"vehicles": (5, 1.0)}
     cells = area[:2, None] * HEADINGS + np.arange(HEADINGS)
     sums = DrivingRequest.read("sums", {"keys": cells.ravel()}, SETTINGS)
     assert list(sums.fields) == ["vehicles", *SUMS]
@@ -118,7 +119,7 @@ def test_a_driving_field_is_the_same_after_its_way(contributor):
 
 
 def learn(everybody, add=plainly):
-    sums = [one.sums for one in everybody.values()]
+    sums = [board.sums for board in everybody.values()]
     contributors = SimulatedContributors(everybody, add)
     return learn_from_contributors(
         contributors, published(sums, 3), frozenset(everybody), SETTINGS, None
@@ -129,10 +130,10 @@ def test_vehicles_without_trips_take_part_and_change_nothing():
     everybody = boards(3)
     alone = learn(everybody)
     idle = {f"idle-{n}": VehicleRoutes((), None, 1600.0, GRID) for n in range(3)}
-    found = learn({**everybody, **idle})
-    assert found.vehicles == 3 and len(found.insiders) == 6
-    np.testing.assert_allclose(found.effects["energy"].mean, alone.effects["energy"].mean)
-    np.testing.assert_allclose(found.effects["energy"].spread, alone.effects["energy"].spread)
+    learned = learn({**everybody, **idle})
+    assert learned.vehicles == 3 and len(learned.insiders) == 6
+    np.testing.assert_allclose(learned.effects["energy"].mean, alone.effects["energy"].mean)
+    np.testing.assert_allclose(learned.effects["energy"].spread, alone.effects["energy"].spread)
     del everybody["car-0"]
     with pytest.raises(
         TooFewContributors, match=r"2 vehicles have trips .* Held-out vehicles do not"

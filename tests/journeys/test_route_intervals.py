@@ -66,8 +66,8 @@ def test_bars_cover_new_errors_as_often_as_they_say():
 def test_a_way_that_is_to_take_nothing_has_bars_all_the_same():
     table = np.tile(LEVELS - 0.5, (3, 1))
     bars = Bars(table, table, table, np.array(10.0))
-    found = bars.errors(np.array([3000.0, 3000.0]), np.array([0.0, -400.0]), 0.0)
-    np.testing.assert_allclose(found, 150 * (LEVELS - 0.5) * np.ones((2, 1)))
+    interval_errors = bars.errors(np.array([3000.0, 3000.0]), np.array([0.0, -400.0]), 0.0)
+    np.testing.assert_allclose(interval_errors, 150 * (LEVELS - 0.5) * np.ones((2, 1)))
 
 
 def test_unknown_ground_never_narrows_the_bars():

@@ -34,8 +34,8 @@ def test_four_vehicles_of_eight_trips_learn_routes_from_positive_sums():
     for vehicle in vehicles:
         part = split_of_trips(vehicle, data)
         taught = [trip for trip in vehicle.trips if part.get(trip.name, "test") != "test"]
-        own = learned.maps[vehicle.name]
-        boards[vehicle.name] = VehicleRoutes(passes(taught, GRID), own, mass_kg(vehicle), GRID)
+        maps = learned.maps[vehicle.name]
+        boards[vehicle.name] = VehicleRoutes(passes(taught, GRID), maps, mass_kg(vehicle), GRID)
     fleet = learn_routes(boards, settings, hills=learned.shared)
     shared = SharedDriving(fleet.driving, None, settings.minimum_vehicles)
     question = RouteRequest("effects", fleet.effects)
@@ -65,31 +65,47 @@ def test_bars_of_a_small_fleet_cover_trips_that_taught_nothing(vehicles, trips):
 
 
 def covers(seed, vehicles, trips):
-    """Whether 90 % bars hold each of 20 further trips of every vehicle."""
+    """Return whether 90 % intervals hold each of 20 further trips of every vehicle."""
     rng = generator(seed, "linear fleet", f"{vehicles} of {trips}")
     driven = [a_linear_vehicle(rng, trips + 20) for _ in range(vehicles)]
-    taught, later = ([part(one, at) for one in driven] for at in (slice(trips), slice(trips, None)))
+    taught, later = (
+        [part(vehicle_routes, at) for vehicle_routes in driven]
+        for at in (slice(trips), slice(trips, None))
+    )
 
-    def total(known):
-        found = [one.answer("energy", known.get("energy")) for one in taught]
-        return {"energy": {name: sum(own[name] for own in found) for name in found[0]}}
+    def total(reference):
+        result = [
+            taught_vehicle.answer("energy", reference.get("energy")) for taught_vehicle in taught
+        ]
+        return {
+            "energy": {name: sum(answer_sums[name] for answer_sums in result) for name in result[0]}
+        }
 
     fitted = fit(total, COLUMNS, {"energy": 5.0})["energy"]
     fleet = fitted.effects
     equations = (fitted.matrix, fitted.right)
-    counts = [evaluated(SampleSets(one, one, one), "energy", fleet, equations) for one in taught]
+    counts = [
+        evaluated(
+            SampleSets(taught_vehicle, taught_vehicle, taught_vehicle), "energy", fleet, equations
+        )
+        for taught_vehicle in taught
+    ]
     insider, unseen_vehicle = (
-        sum(own[name] for own in counts) for name in ("insider", "unseen_vehicle")
+        sum(count_row[name] for count_row in counts) for name in ("insider", "unseen_vehicle")
     )
     table = quantiles(filled(insider, unseen_vehicle))
     bars = Bars(table, table, table, np.array(fleet.noise))
-    for one, new in zip(taught, later, strict=True):
-        predicted = predict(fleet, own_effects(fleet, one.of("energy")), new.of("energy").x)
+    for taught_vehicle, new in zip(taught, later, strict=True):
+        predicted = predict(
+            fleet, own_effects(fleet, taught_vehicle.of("energy")), new.of("energy").x
+        )
         low, high = interval(bars.errors(new.metres, predicted, 0.0), 0.9)
         off = new.measured["energy"] - predicted
         yield from (low <= off) & (off <= high)
 
 
-def part(one, at):
+def part(first, at):
     """Some of a vehicle's trips."""
-    return RouteSamples(one.x[at], one.metres[at], {"energy": one.measured["energy"][at]}, 1700.0)
+    return RouteSamples(
+        first.x[at], first.metres[at], {"energy": first.measured["energy"][at]}, 1700.0
+    )

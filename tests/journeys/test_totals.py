@@ -20,26 +20,26 @@ def test_a_perfect_model_gives_the_trip_its_energy(seconds):
     energy_wh[-1] += 1000.0
     idle_wh = (0.4, 1.3)
     windows_wh = exact_windows(energy_wh, window=60, idle_wh=idle_wh)
-    found = energy_by_second(windows_wh, seconds, window=60, idle_wh=idle_wh)
-    assert len(found) == seconds
-    assert found.sum() == pytest.approx(energy_wh.sum(), rel=1e-12)
+    energy = energy_by_second(windows_wh, seconds, window=60, idle_wh=idle_wh)
+    assert len(energy) == seconds
+    assert energy.sum() == pytest.approx(energy_wh.sum(), rel=1e-12)
 
 
 def test_a_constant_power_is_found_in_every_second():
     windows_wh = exact_windows(np.full(130, 2.0), window=60, idle_wh=(0.5, 0.0))
-    found = energy_by_second(windows_wh, 130, window=60, idle_wh=(0.5, 0.0))
-    assert found == pytest.approx(np.full(130, 2.0))
+    energy = energy_by_second(windows_wh, 130, window=60, idle_wh=(0.5, 0.0))
+    assert energy == pytest.approx(np.full(130, 2.0))
 
 
 def test_seconds_by_hand():
     # Windows of 2 s over 1, 2, 6 Wh and nothing outside. Tiles from 0 on: (1 2)(6 .), where the
     # last is spread with its neighbour, so 3 each; from 1 on: (. 1)(2 6), likewise 3 each.
     assert tile_ends(3, window=2).tolist() == [0, 1, 2, 3]
-    found = energy_by_second(np.array([1.0, 3.0, 8.0, 6.0]), 3, window=2)
-    assert found == pytest.approx([3.0, 3.0, 3.0])
+    energy = energy_by_second(np.array([1.0, 3.0, 8.0, 6.0]), 3, window=2)
+    assert energy == pytest.approx([3.0, 3.0, 3.0])
     # Over 1, 2, 6, 3 Wh the tiles from 0 on fit, 1.5 1.5 4.5 4.5; those from 1 on are all one.
-    found = energy_by_second(np.array([1.0, 3.0, 8.0, 9.0, 3.0]), 4, window=2)
-    assert found == pytest.approx([2.25, 2.25, 3.75, 3.75])
+    energy = energy_by_second(np.array([1.0, 3.0, 8.0, 9.0, 3.0]), 4, window=2)
+    assert energy == pytest.approx([2.25, 2.25, 3.75, 3.75])
 
 
 class Perfect:
@@ -48,8 +48,8 @@ class Perfect:
     field = None
 
     def __init__(self, features, worth_wh, idle_wh):
-        about = {"method": "", "run_hash": "", "library": "", "backbone": "", "units": ()}
-        self.card = ModelCard(features=features, window=60, interval_s=1.0, output="Wh", **about)
+        subject = {"method": "", "run_hash": "", "library": "", "backbone": "", "units": ()}
+        self.card = ModelCard(features=features, window=60, interval_s=1.0, output="Wh", **subject)
         self.worth_wh = np.array(worth_wh)
         self.idle_wh = idle_wh
 
@@ -69,11 +69,13 @@ def test_a_perfect_model_predicts_whole_trips_rightly():
     (vehicle,) = synthetic_vehicles(1, trips=6)
     for trip in vehicle.trips:
         # Cut so that it neither begins nor ends at a standstill, nor after whole minutes.
-        cut = replace(trip, channels={name: own[37:-11] for name, own in trip.channels.items()})
+        cut = replace(
+            trip, channels={name: channel[37:-11] for name, channel in trip.channels.items()}
+        )
         channels = cut.channels
-        found = predict_trip(model, cut, vehicle.name)
+        prediction = predict_trip(model, cut, vehicle.name)
         expected = predict_by_second(model, channels)
-        assert found.total_wh == pytest.approx(expected, rel=1e-9)
+        assert prediction.total_wh == pytest.approx(expected, rel=1e-9)
 
 
 def predict_by_second(model, channels):
@@ -98,7 +100,7 @@ def test_trips_of_real_vehicles_get_their_energy():
         if len(second) < 60:
             continue
         energy_wh = np.interp(second, time_ms[rows] / 1000, power_w) / 3600
-        found = energy_by_second(exact_windows(energy_wh, window=60), len(second), window=60)
-        assert found.sum() == pytest.approx(energy_wh.sum(), rel=1e-3, abs=1e-6)
+        energy = energy_by_second(exact_windows(energy_wh, window=60), len(second), window=60)
+        assert energy.sum() == pytest.approx(energy_wh.sum(), rel=1e-3, abs=1e-6)
         tried += 1
     assert tried > 100

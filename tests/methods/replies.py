@@ -24,7 +24,7 @@ def replies_of(deltas: Tensor | Sequence, windows: Sequence[float] | None = None
 
 
 def step(defence: Defence, deltas: Tensor | Sequence, windows: Sequence[float] | None = None):
-    """What averaging behind `defence` adds to the model, [D]."""
+    """Return the step of averaging behind `defence`, [D]."""
     return mean_delta(defence.screen(replies_of(deltas, windows)))
 
 

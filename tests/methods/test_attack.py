@@ -25,7 +25,7 @@ FAULTS = ("sign-flip", "scaled-update", "gaussian-update", "label-shift")
 def sent(
     rule: FaultRule, deltas: torch.Tensor, round: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What vehicles with displacements `deltas` hand up, and which of them are faulty."""
+    """Return the uploads of vehicles with displacements `deltas`, and which are faulty."""
     vehicles = tuple(NAMES[: len(deltas)])
     start = a_start(torch.zeros_like(deltas), Line(), vehicles=vehicles, round=round)
     _, plan = rule.begin({}, start)

@@ -1,4 +1,4 @@
-"""What holds for every defence, and which methods may have one."""
+"""Properties of every defence, and the methods that may have one."""
 
 import pytest
 import torch
@@ -27,9 +27,9 @@ def test_the_order_of_replies_does_not_matter(name: str) -> None:
     windows = torch.arange(1.0, 10.0)
     turned = torch.from_numpy(normal(1, 9, seed=5).numpy().argsort()[0])
     here = step(DEFENCES[name], deltas, windows.tolist())
-    there = step(DEFENCES[name], deltas[turned], windows[turned].tolist())
+    moved = step(DEFENCES[name], deltas[turned], windows[turned].tolist())
     # Sums run in another order: float64 rounding.
-    torch.testing.assert_close(here, there, rtol=0, atol=1e-13)
+    torch.testing.assert_close(here, moved, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", DEFENCES)
@@ -45,8 +45,8 @@ def test_a_shift_of_all_replies_shifts_the_result(name: str) -> None:
     deltas = normal(9, 30)
     shift = 3 * normal(1, 30, seed=1)[0]
     here = step(DEFENCES[name], deltas)
-    there = step(DEFENCES[name], deltas + shift)
-    torch.testing.assert_close(there, here + shift, rtol=0, atol=1e-12)
+    moved = step(DEFENCES[name], deltas + shift)
+    torch.testing.assert_close(moved, here + shift, rtol=0, atol=1e-12)
 
 
 def test_any_averaging_server_stands_behind_any_defence() -> None:
@@ -86,26 +86,29 @@ TRIMMED = Method("trimmed", defence=TrimmedMean(trim=0.1))
 
 
 def test_a_method_of_ones_own_keeps_its_defence_in_a_composition() -> None:
-    own = f"{__name__}:GUARDED"
-    assert get(f"{own}+fractional").defence == Median()
-    assert get(f"{own}@adam").composition == "plain SGD → Median → Adam"
+    guarded = f"{__name__}:GUARDED"
+    assert get(f"{guarded}+fractional").defence == Median()
+    assert get(f"{guarded}@adam").composition == "plain SGD → Median → Adam"
 
 
 def test_parts_may_bring_the_same_defence_and_no_other() -> None:
-    own, alike, trimmed = (f"{__name__}:{name}" for name in ("GUARDED", "ALIKE", "TRIMMED"))
-    assert get(f"{own}+{alike}@median+adam").composition == "Proximal → Median → Adam"
-    for name, second in ((f"{own}@krum+adam", "'krum'"), (f"{own}+{trimmed}", f"'{trimmed}'")):
+    guarded, alike, trimmed = (f"{__name__}:{name}" for name in ("GUARDED", "ALIKE", "TRIMMED"))
+    assert get(f"{guarded}+{alike}@median+adam").composition == "Proximal → Median → Adam"
+    for name, second in (
+        (f"{guarded}@krum+adam", "'krum'"),
+        (f"{guarded}+{trimmed}", f"'{trimmed}'"),
+    ):
         with pytest.raises(SettingError) as refused:
             get(name)
         message = str(refused.value)
-        assert f"'{own}' brings Median() and {second} brings" in message
+        assert f"'{guarded}' brings Median() and {second} brings" in message
         assert "one of these parts" in message and "after the @" not in message
     with pytest.raises(
         SettingError, match=r"brings TrimmedMean\(trim=0.1\) and 'trimmed' brings Tr"
     ):
         get(f"{trimmed}@trimmed")  # another share is another defence
     with pytest.raises(SettingError, match="as in 'fedavg@krum\\+adam'"):
-        get(f"{own}@sgd+adam")
+        get(f"{guarded}@sgd+adam")
 
 
 def test_scores_by_hand() -> None:
@@ -227,21 +230,21 @@ def uniform(count: int) -> torch.Tensor:
 
 def test_on_a_line_it_is_the_weighted_median() -> None:
     # Three of four windows are at -1: no other point is closer to all of them.
-    found = step(GeometricMedian(iterations=200, tolerance=0.0), [[-1.0], [7.0]], [3.0, 1.0])
-    assert found.item() == pytest.approx(-1.0, abs=1e-4)  # smoothing 1e-5 holds it off by that
+    moved = step(GeometricMedian(iterations=200, tolerance=0.0), [[-1.0], [7.0]], [3.0, 1.0])
+    assert moved.item() == pytest.approx(-1.0, abs=1e-4)  # smoothing 1e-5 holds it off by that
 
 
 def test_of_a_square_it_is_the_middle() -> None:
     corners = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
-    found = geometric_median(corners + torch.tensor([5.0, -3.0]), uniform(4))
-    torch.testing.assert_close(found, torch.tensor([5.0, -3.0], dtype=torch.float64))
+    centre = geometric_median(corners + torch.tensor([5.0, -3.0]), uniform(4))
+    torch.testing.assert_close(centre, torch.tensor([5.0, -3.0], dtype=torch.float64))
 
 
 def test_one_iteration_by_hand() -> None:
     # Mean of (0, 0, 0, 8) is 2; distances 2, 2, 2, 6, so the pulls are 1/2, 1/2, 1/2, 1/6:
     # (8/6) / (10/6) = 0.8.
-    found = step(GeometricMedian(iterations=1), [[0.0], [0.0], [0.0], [8.0]])
-    assert found.item() == pytest.approx(0.8, abs=1e-12)
+    moved = step(GeometricMedian(iterations=1), [[0.0], [0.0], [0.0], [8.0]])
+    assert moved.item() == pytest.approx(0.8, abs=1e-12)
 
 
 def test_without_iterations_it_is_the_mean() -> None:
@@ -263,9 +266,9 @@ def test_a_liar_with_a_fifth_of_the_windows_is_held_off() -> None:
     honest = normal(4, 10)
     radius = honest.norm(dim=-1).max().item()
     deltas = torch.cat([honest, torch.full((1, 10), 1e9, dtype=torch.float64)])
-    found = step(GeometricMedian(iterations=100, tolerance=0.0), deltas)
+    moved = step(GeometricMedian(iterations=100, tolerance=0.0), deltas)
     # With a share α of wrong windows it stays within 2(1 - α)/(1 - 2α) of the honest radius.
-    assert found.norm().item() <= 2 * 0.8 / 0.6 * radius
+    assert moved.norm().item() <= 2 * 0.8 / 0.6 * radius
 
 
 def test_each_iteration_shrinks_a_far_reply_by_its_odds() -> None:
@@ -281,9 +284,9 @@ def test_each_iteration_shrinks_a_far_reply_by_its_odds() -> None:
 
 def test_by_hand() -> None:
     # (3, -4) is 5 long and shrinks to (0.6, -0.8); (0, 0.5) stays; weights 1 and 3.
-    found = step(NormBound(bound=1.0), [[3.0, -4.0], [0.0, 0.5]], [1.0, 3.0])
+    moved = step(NormBound(bound=1.0), [[3.0, -4.0], [0.0, 0.5]], [1.0, 3.0])
     torch.testing.assert_close(
-        found, torch.tensor([0.15, -0.2 + 0.375], dtype=torch.float64), rtol=0, atol=1e-15
+        moved, torch.tensor([0.15, -0.2 + 0.375], dtype=torch.float64), rtol=0, atol=1e-15
     )
 
 

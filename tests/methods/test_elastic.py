@@ -80,7 +80,7 @@ def test_work_of_the_default_network_by_hand() -> None:
 
 
 def begin(rule: Elastic, model: Model, speeds: list[float], windows: Tensor, labels: Tensor):
-    """What vehicles of these speeds choose when they take part twice, from the same weights."""
+    """Return the choices of vehicles of these speeds in two rounds from the same weights."""
     elastic = ElasticModel(model)
     anchor = elastic.initial(np.random.default_rng(0)).expand(len(speeds), -1)
     start = a_start(
@@ -101,7 +101,8 @@ def begin(rule: Elastic, model: Model, speeds: list[float], windows: Tensor, lab
         chosen = [set(compress(names, on)) for on in plan["trained"].tolist()]
         rounds.append((client_state["window"].tolist(), chosen, plan["runtime"].tolist()))
         assert plan["mask"].sum(dim=1).tolist() == [
-            sum(torch.tensor(elastic.layout.shapes[n]).prod().item() for n in own) for own in chosen
+            sum(torch.tensor(elastic.layout.shapes[n]).prod().item() for n in chosen_names)
+            for chosen_names in chosen
         ]
     return rounds
 

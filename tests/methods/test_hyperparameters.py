@@ -33,5 +33,5 @@ def test_a_rule_of_ones_own_says_what_its_numbers_mean(tmp_path: Path) -> None:
         "    nu: float = 0.1\n"
         "    meanings = {'nu': 'what a step takes away'}\n"
     )
-    shown = CliRunner().invoke(app, ["list", f"{file}:Decay"])
-    assert "0.1. what a step takes away" in shown.output
+    outcome = CliRunner().invoke(app, ["list", f"{file}:Decay"])
+    assert "0.1. what a step takes away" in outcome.output

@@ -39,8 +39,8 @@ def test_no_vehicle_moves_the_sum_by_more_than_the_clip() -> None:
     torch.manual_seed(0)
     deltas = torch.randn(50, 7) * torch.logspace(-3, 3, 50)[:, None]
     zero = torch.zeros(7, dtype=torch.float64)
-    for one in deltas:
-        _, moved = average(clip_norm=0.7).update({}, zero, replies(one[None], population=2))
+    for delta in deltas:
+        _, moved = average(clip_norm=0.7).update({}, zero, replies(delta[None], population=2))
         assert moved.norm() <= 0.7 * (1 + 1e-12)
 
 
@@ -112,8 +112,8 @@ def test_without_noise_and_clip_it_is_uniform_fedavg() -> None:
     uniform = get("feddyn", alpha_dyn=0.0, correction=False)
     fed = federation()
     here = fed.train(private).state.weights
-    there = fed.train(uniform).state.weights
-    assert torch.equal(here, there)
+    weights = fed.train(uniform).state.weights
+    assert torch.equal(here, weights)
     assert not torch.equal(here, fed.train("fedavg").state.weights)
     clipped = get("fedavg@private", noise_multiplier=0.0, clip_norm=0.01)
     assert not torch.equal(here, fed.train(clipped).state.weights)

@@ -79,9 +79,9 @@ def test_every_float_is_tuned_or_left_alone_for_a_reason(rule: Tunable) -> None:
     floats = [field.name for field in fields(rule) if field.type is float]
     assert sorted(floats) == sorted([*rule.ranges, *rule.fixed])
     assert all(rule.fixed.values())
-    for name, wanted in rule.ranges.items():
-        assert getattr(rule, name) in wanted
-        assert 0 < wanted.low < wanted.high or not wanted.log
+    for name, expected in rule.ranges.items():
+        assert getattr(rule, name) in expected
+        assert 0 < expected.low < expected.high or not expected.log
 
 
 def test_another_default_leaves_a_hyperparameter_as_it_was_declared() -> None:

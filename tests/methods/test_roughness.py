@@ -83,9 +83,9 @@ def of_two_runs(model: Model) -> tuple[Start, Slicing]:
     drawn = [torch.from_numpy(rng.standard_normal((4, model.layout.size))) for _ in range(2)]
 
     def batch(row: int) -> Batch:
-        own = np.random.default_rng(row)
-        windows = own.standard_normal((3 + row, 5, 2))
-        labels = own.standard_normal(3 + row)
+        draws = np.random.default_rng(row)
+        windows = draws.standard_normal((3 + row, 5, 2))
+        labels = draws.standard_normal(3 + row)
         return Batch(torch.from_numpy(windows), torch.from_numpy(labels))
 
     def directions(row: int, count: int) -> torch.Tensor:
@@ -105,12 +105,12 @@ def test_vehicles_are_probed_together_as_they_are_side_by_side(
     monkeypatch.setattr(roughness, "TOGETHER", at_once)
     start, slicing = of_two_runs(model)
     lines = unit(start.probe_directions(0, 3))
-    slices = Slicing(3, slicing.lines, slicing.offsets, slicing.batch, lambda found: found)
+    slices = Slicing(3, slicing.lines, slicing.offsets, slicing.batch, lambda result: result)
     rows = [0, 2, 3]
     expected = side_by_side(start, slices, start.origin[0], lines, rows)
-    found = together(start, slices, start.origin[0], lines, rows)
+    statistics = together(start, slices, start.origin[0], lines, rows)
     # Products of another height are rounded differently, in float64.
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(statistics, expected, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["runs known", "runs unknown"])
@@ -118,22 +118,22 @@ def test_each_vehicle_has_the_index_of_its_own_run_and_windows(known: bool) -> N
     start, slicing = of_two_runs(MLP(5, 2, (6, 4)))
     if not known:
         start = replace(start, runs=())
-    found = measured(start, [4, 0, 1], slicing)
-    for row, index in zip([4, 0, 1], found, strict=True):
+    statistics = measured(start, [4, 0, 1], slicing)
+    for row, index in zip([4, 0, 1], statistics, strict=True):
         lines = unit(start.probe_directions(row, 3))
         slices = loss_slices(
             start.model, squared, start.anchor[row], lines, slicing.offsets, slicing.batch(row)
         )
         assert torch.equal(index, roughness_index(slices, 0.5))
-    assert len({index.item() for index in found}) == 3
+    assert len({index.item() for index in statistics}) == 3
 
 
 def test_vehicles_that_begin_elsewhere_are_probed_where_they_begin() -> None:
     start, slicing = of_two_runs(MLP(5, 2, (6, 4)))
     moved = replace(start, begins_at=start.anchor + torch.arange(5.0).double()[:, None])
-    found, before = (measured(own, [0, 2], slicing) for own in (moved, start))
-    assert torch.equal(found[0], before[0])  # moved by 0
-    assert not torch.equal(found[1], before[1])
+    result, before = (measured(stack, [0, 2], slicing) for stack in (moved, start))
+    assert torch.equal(result[0], before[0])  # moved by 0
+    assert not torch.equal(result[1], before[1])
 
 
 class Probes:

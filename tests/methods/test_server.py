@@ -13,5 +13,5 @@ def test_a_sum_in_pieces_has_the_bits_of_one(count: int, size: int, dtype: torch
     drawn = torch.Generator().manual_seed(count * size)
     vectors = torch.randn((count, size), generator=drawn, dtype=dtype)
     weights = torch.rand(count, generator=drawn, dtype=torch.float64)
-    whole = (vectors.double() * weights[:, None]).sum(dim=0)
-    assert torch.equal(weighted_sum(weights, vectors), whole)
+    total = (vectors.double() * weights[:, None]).sum(dim=0)
+    assert torch.equal(weighted_sum(weights, vectors), total)

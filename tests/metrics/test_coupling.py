@@ -49,10 +49,10 @@ def test_undefined_is_nan(correlation):
 
 @pytest.mark.parametrize("correlation", [pearson, spearman])
 def test_vehicles_without_roughness_are_left_out(correlation):
-    known = np.append(EIGHT, 100.0), np.append(-EIGHT, 0.0)
+    reference = np.append(EIGHT, 100.0), np.append(-EIGHT, 0.0)
     gap = np.append(EIGHT, nan), np.append(-EIGHT, 0.0)
     assert correlation(*gap) == approx(-1.0)
-    assert correlation(*known) > correlation(*gap)
+    assert correlation(*reference) > correlation(*gap)
     # Seven known pairs are too few, however many vehicles took part.
     assert isnan(correlation([nan, *EIGHT[1:]], EIGHT))
 

@@ -116,11 +116,11 @@ def test_any_cut_of_the_windows_gives_the_same_errors(windows, data):
     predicted, label = map(list, zip(*windows, strict=True))
     cut = data.draw(st.integers(0, len(windows)))
     parts = ErrorSums.of(predicted[:cut], label[:cut]) + ErrorSums.of(predicted[cut:], label[cut:])
-    whole = ErrorSums.of(predicted, label)
+    complete = ErrorSums.of(predicted, label)
     # Only the order of float64 additions differs.
-    assert asdict(parts) == approx(asdict(whole), rel=1e-9, abs=1e-9)
+    assert asdict(parts) == approx(asdict(complete), rel=1e-9, abs=1e-9)
     # Below 1e-150 Wh the square of an error is 0.
-    assert whole.mae <= whole.rmse * (1 + 1e-12) + 1e-150
+    assert complete.mae <= complete.rmse * (1 + 1e-12) + 1e-150
 
 
 def test_a_sum_below_0_is_named_unless_it_may_be_so() -> None:

@@ -13,8 +13,8 @@ def sums(windows: int, squared: float) -> ErrorSums:
 
 def test_two_vehicles_by_hand():
     # MSE 5 of 2 windows; deviations ±3; s² = (1 - 2/10)/2 · 18/1 / 1² = 7.2; t(1) is 12.706.
-    found = rmse_margin([sums(1, 2.0), sums(1, 8.0)], 10)
-    assert found == pytest.approx(12.7062 * sqrt(7.2) / (2 * sqrt(5)))
+    margin = rmse_margin([sums(1, 2.0), sums(1, 8.0)], 10)
+    assert margin == pytest.approx(12.7062 * sqrt(7.2) / (2 * sqrt(5)))
 
 
 def test_all_vehicles_have_no_margin_and_one_has_an_unknown_one():
@@ -37,7 +37,7 @@ def test_the_interval_holds_the_error_of_all_vehicles_as_often_as_it_says():
     held = 0
     for _ in range(400):
         some = rng.choice(len(windows), 200, replace=False)
-        own = [sums(int(windows[k]), float(squared[k])) for k in some]
+        sample = [sums(int(windows[k]), float(squared[k])) for k in some]
         rmse = sqrt(squared[some].sum() / windows[some].sum())
-        held += abs(rmse - truth) <= rmse_margin(own, len(windows))
+        held += abs(rmse - truth) <= rmse_margin(sample, len(windows))
     assert 0.90 <= held / 400 <= 0.98  # 95 %, less a little for the skew, ± 2 % of chance

@@ -105,9 +105,9 @@ def test_a_module_in_several_threads_stays_itself() -> None:
         return model.along(flat, direction, offsets, windows)
 
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(followed, batches))
-    for own, windows in zip(found, batches, strict=True):
-        assert torch.equal(own, followed(windows))
+        entries = list(threads.map(followed, batches))
+    for prediction, windows in zip(entries, batches, strict=True):
+        assert torch.equal(prediction, followed(windows))
     for now, was in zip(module.parameters(), before, strict=True):
         assert torch.equal(now, was)
 
@@ -227,8 +227,8 @@ def test_lines_that_cross_kinks_of_an_mlp(hidden: tuple[int, ...], reach: float)
     windows = draw(12, WINDOW, FEATURES, seed=7)
     offsets = torch.linspace(-reach, reach, 21).double()
     windows[0] = 0.0
-    found = model.along(weights, directions, offsets, windows)
-    for direction, line in zip(directions, found, strict=True):
+    predictions = model.along(weights, directions, offsets, windows)
+    for direction, line in zip(directions, predictions, strict=True):
         for s, point in zip(offsets, line, strict=True):
             naive = model.predict(weights + s * direction, windows)
             torch.testing.assert_close(point, naive, rtol=1e-12, atol=1e-12)
@@ -282,10 +282,10 @@ def test_what_is_overridden_counts_everywhere(model: Model) -> None:
     through = weights.clone().requires_grad_()
     total = (share * squared(model.predict(through, windows), labels)).sum()
     (expected,) = torch.autograd.grad(total, through)
-    found = torch.empty_like(weights)
-    model.fill(weights, windows, found, squared)(labels, share)
-    for own in (found, model.gradient(weights, windows, labels, share, squared)):
-        torch.testing.assert_close(own, expected, rtol=1e-12, atol=1e-14)
+    buffer = torch.empty_like(weights)
+    model.fill(weights, windows, buffer, squared)(labels, share)
+    for gradient in (buffer, model.gradient(weights, windows, labels, share, squared)):
+        torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-14)
     direction = weights[1:] - weights[:1]
     offsets = torch.tensor([0.0, 0.5], dtype=torch.float64)
     line = model.along(weights[0], direction, offsets, windows[0])

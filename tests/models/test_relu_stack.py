@@ -45,14 +45,16 @@ def stack_of(module):
 
 @pytest.mark.parametrize("module", [Own(), Own(nn.functional.relu), sequential(nn.ReLU())])
 def test_an_mlp_in_other_words_is_recognised(module):
-    found = stack_of(module)
-    assert found.model.hidden in ((5, 3), (5,))
-    weights = torch.randn(2, found.module_layout.size, dtype=torch.float64)
+    stack = stack_of(module)
+    assert stack.model.hidden in ((5, 3), (5,))
+    weights = torch.randn(2, stack.module_layout.size, dtype=torch.float64)
     windows = torch.randn(2, 6, WINDOW, FEATURES, dtype=torch.float64)
-    own = ModuleModel(module).predict(weights, windows)
+    predictions = ModuleModel(module).predict(weights, windows)
     # The same products in float64.
-    assert torch.allclose(found.model.predict(found.to_mlp(weights), windows), own, atol=1e-12)
-    assert torch.equal(found.from_mlp(found.to_mlp(weights)), weights)
+    assert torch.allclose(
+        stack.model.predict(stack.to_mlp(weights), windows), predictions, atol=1e-12
+    )
+    assert torch.equal(stack.from_mlp(stack.to_mlp(weights)), weights)
 
 
 @pytest.mark.parametrize(
@@ -108,11 +110,11 @@ def test_it_is_the_network_by_name():
             return begin
 
     by_name = Begun(WINDOW, FEATURES, (5,))
-    found = [
-        Federation(fleet, own, training=training).train("fedavg").history.last("test_rmse")[1]
-        for own in (module, by_name)
+    result = [
+        Federation(fleet, network, training=training).train("fedavg").history.last("test_rmse")[1]
+        for network in (module, by_name)
     ]
-    assert found[0] == pytest.approx(found[1], rel=1e-10)
+    assert result[0] == pytest.approx(result[1], rel=1e-10)
 
 
 def test_dropout_and_batch_norm_are_refused_with_what_to_use():

@@ -87,22 +87,22 @@ class Stopped:
         )
 
     def revealed(self, alive: Sequence[str], telling: Sequence[str] = ()) -> dict[str, Revealed]:
-        """What those `telling` (all that are alive, by default) reveal once all alive agreed."""
+        """Return what the `telling` vehicles (by default all alive) reveal once all alive agree."""
         states = {}
         agreed = {}
         for name in alive:
             states[name], agreed[name] = agree(self.sent[name], self.told(*alive))
-        found = {}
+        result = {}
         for name in telling or alive:
-            others = tuple(other for other in alive if other != name)
-            signatures = tuple(agreed[other].signature for other in others)
+            entries = tuple(other for other in alive if other != name)
+            signatures = tuple(agreed[other].signature for other in entries)
             agreements = Agreements(
                 exchange=self.terms.digest,
-                signers=others,
+                signers=entries,
                 signatures=signatures,
             )
-            found[name] = reveal(states[name], agreements)[1]
-        return found
+            result[name] = reveal(states[name], agreements)[1]
+        return result
 
 
 def collect(

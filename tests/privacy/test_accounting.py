@@ -59,10 +59,12 @@ def test_forty_rounds() -> None:
 
 
 def test_repeated_rounds_and_what_a_server_sees() -> None:
-    own = Budget(2.0, 0.3, 1e-3)
-    assert replace(own, repeated=2).epsilon(5) == own.epsilon(7)
-    assert replace(own, repeated=1).epsilon(0) == own.epsilon(1)
-    assert own.seen_by_server.epsilon(5) == pytest.approx(independent(1.0, 2.0, 5, 1e-3), rel=1e-9)
+    local = Budget(2.0, 0.3, 1e-3)
+    assert replace(local, repeated=2).epsilon(5) == local.epsilon(7)
+    assert replace(local, repeated=1).epsilon(0) == local.epsilon(1)
+    assert local.seen_by_server.epsilon(5) == pytest.approx(
+        independent(1.0, 2.0, 5, 1e-3), rel=1e-9
+    )
 
 
 def test_epsilon_is_the_formula_s() -> None:
@@ -85,8 +87,8 @@ def test_epsilon_is_the_formula_s() -> None:
 
 
 def test_more_rounds_cost_more_and_more_noise_costs_less() -> None:
-    own = Budget(2.0, 0.3, 1e-3)
-    spent = [own.epsilon(t) for t in range(6)]
+    local = Budget(2.0, 0.3, 1e-3)
+    spent = [local.epsilon(t) for t in range(6)]
     assert spent[0] == 0.0
     assert spent == sorted(spent)
     assert Budget(3.0, 0.3, 1e-3).epsilon(5) < spent[5] < Budget(2.0, 1.0, 1e-3).epsilon(5)

@@ -24,8 +24,8 @@ SIZE = MODEL.layout.size
 
 def words(vehicles: int, survivors: int, delta: float = 0.0) -> tuple[VectorLayout, np.ndarray]:
     layout = reply_layout(METHOD, MODEL, SecureSettings(), vehicles=vehicles)
-    own = torch.full((SIZE,), delta)
-    return layout, layout.encode(reply_values(METHOD, MODEL, own, 9, {}, layout, survivors))
+    delta_alone = torch.full((SIZE,), delta)
+    return layout, layout.encode(reply_values(METHOD, MODEL, delta_alone, 9, {}, layout, survivors))
 
 
 @pytest.mark.parametrize("left", [7, 10])
@@ -33,7 +33,7 @@ def test_the_fewest_survivors_have_all_of_the_noise(left: int) -> None:
     # Ten vehicles are called and seven must survive; z·c = 1.
     shares = [words(10, 7) for _ in range(left)]
     layout = shares[0][0]
-    total = sum(own for _, own in shares)
+    total = sum(share_sum for _, share_sum in shares)
     sums = layout.decode(total)
     # 2,461 coordinates: the deviation is known to 1.4 %.
     assert sums["delta"].std() == pytest.approx(sqrt(left / 7), rel=0.06)
@@ -78,15 +78,15 @@ def test_one_vehicle_moves_a_sum_by_its_clip_norm_whoever_is_drawn(drawn: tuple[
     layout = reply_layout(silent, MODEL, SecureSettings(), vehicles=3)
 
     def total(drawn: tuple[int, ...]) -> np.ndarray:
-        own = [deltas[k] if k in drawn else torch.zeros(SIZE) for k in range(3)]
+        updates = [deltas[k] if k in drawn else torch.zeros(SIZE) for k in range(3)]
         words = {
             f"car-{k}": layout.encode(reply_values(silent, MODEL, d, 9, {}, layout, 2))
-            for k, d in enumerate(own)
+            for k, d in enumerate(updates)
         }
         terms = terms_of(3, layout.length, bits=layout.bits)
-        found, survivors = rehearse(terms, words)
+        result, survivors = rehearse(terms, words)
         assert len(survivors) == 3
-        sums = layout.decode(found)
+        sums = layout.decode(result)
         assert sums["weight"] == 3  # nobody can tell from it who was drawn
         return sums["delta"]
 

@@ -1,4 +1,4 @@
-"""What vehicles refuse, what the server leaves out, and what ends an exchange."""
+"""Refusals of vehicles, omissions of the server, and ends of an exchange."""
 
 from dataclasses import replace
 
@@ -76,11 +76,11 @@ def test_a_vehicle_that_did_not_survive_or_too_few_survivors_are_not_answered(he
 
 
 def test_nothing_is_revealed_before_survivors_are_agreed_to(held: Stopped) -> None:
-    a, *others = held.names
+    a, *names = held.names
     signatures = (b"",) * 3
     agreements = Agreements(
         exchange=held.terms.digest,
-        signers=tuple(others),
+        signers=tuple(names),
         signatures=signatures,
     )
     with pytest.raises(DataError, match="out of turn"):
@@ -130,12 +130,15 @@ def test_rosters_with_repeated_missing_or_foreign_keys_are_refused(held: Stopped
     a = held.names[0]
     roster = held.keyed.roster(a)
     state = held.advertised[a]
-    one, _, *rest = roster.mask_keys
+    mask_keys, _, *remainder = roster.mask_keys
     bad = [
-        ("occur twice", replace(roster, mask_keys=(one, one, *rest))),
+        ("occur twice", replace(roster, mask_keys=(mask_keys, mask_keys, *remainder))),
         ("occur twice", replace(roster, mask_keys=roster.cipher_keys)),
         ("occur twice", replace(roster, mask_keys=roster.mask_keys[:-1])),
-        ("occur twice", replace(roster, mask_keys=(held.adverts[a].mask_key, one, *rest))),
+        (
+            "occur twice",
+            replace(roster, mask_keys=(held.adverts[a].mask_key, mask_keys, *remainder)),
+        ),
         ("without itself", replace(roster, vehicles=("x", *roster.vehicles[1:]))),
         ("without itself", replace(roster, vehicles=roster.vehicles[::-1])),
     ]
@@ -180,9 +183,13 @@ def test_a_key_of_small_order_agrees_on_nothing(held: Stopped) -> None:
 def test_altered_and_misdirected_shares_are_noticed(held: Stopped) -> None:
     a, b = held.names[:2]
     inbox = held.inboxes[a]
-    first, *rest = inbox.ciphertexts
+    first, *remainder = inbox.ciphertexts
     broken = bytes([*first[:20], first[20] ^ 1, *first[21:]])
-    for ciphertexts in ((broken, *rest), (b"", *rest), (rest[0], first, *rest[1:])):
+    for ciphertexts in (
+        (broken, *remainder),
+        (b"", *remainder),
+        (remainder[0], first, *remainder[1:]),
+    ):
         with pytest.raises(DataError, match="altered on its way"):
             mask_input(held.shared[a], replace(inbox, ciphertexts=ciphertexts), held.words[a])
     with pytest.raises(DataError, match="altered on its way"):
@@ -303,7 +310,7 @@ def test_a_seal_holds_only_for_its_sender_receiver_and_exchange() -> None:
 
 def test_messages_and_states_survive_their_way_as_plain_values(held: Stopped) -> None:
     a = held.names[0]
-    kept = [
+    remaining = [
         (SecureTerms, held.terms),
         (Advert, held.adverts[a]),
         (NeighbourRoster, held.keyed.roster(a)),
@@ -312,10 +319,10 @@ def test_messages_and_states_survive_their_way_as_plain_values(held: Stopped) ->
         (Shared, held.shared[a]),
         (Sent, held.sent[a]),
     ]
-    for kind, whole in kept:
-        table = to_plain(whole)
+    for kind, complete in remaining:
+        table = to_plain(complete)
         assert all(type(value) in (int, str, bytes, bool, list) for value in table.values())
-        assert from_plain(kind, table) == whole
+        assert from_plain(kind, table) == complete
         with pytest.raises(DataError, match="has no field 'zzz'"):
             from_plain(kind, table | {"zzz": 1})
         for name in table:
@@ -328,10 +335,10 @@ def test_messages_and_states_survive_their_way_as_plain_values(held: Stopped) ->
 def test_no_state_shows_its_secrets(held: Stopped) -> None:
     a = held.names[0]
     for state in (held.advertised[a], held.shared[a], held.sent[a]):
-        shown = repr(state)
+        output = repr(state)
         secrets = [held.shared[a].mask_secret, held.shared[a].cipher_secret, held.shared[a].seed]
         for secret in (*secrets, *held.sent[a].shares):
-            assert repr(secret) not in shown
+            assert repr(secret) not in output
 
 
 @pytest.mark.parametrize(

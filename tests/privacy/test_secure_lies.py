@@ -57,8 +57,8 @@ class Signed:
         self.who = identities(4)
         self.states = {}
         self.adverts = {}
-        for name, own in self.who.items():
-            self.states[name], self.adverts[name] = advertise(self.terms, name, identity=own)
+        for name, liar in self.who.items():
+            self.states[name], self.adverts[name] = advertise(self.terms, name, identity=liar)
         self.keyed = server.make_roster(self.terms, self.adverts, {})
 
 
@@ -138,7 +138,9 @@ def test_two_stories_about_survivors_reveal_nothing(signed: Signed) -> None:
     masked = {}
     words = random_words(4, terms.length)
     shared = {n: share_keys(signed.states[n], signed.keyed.roster(n), trust=TRUST) for n in names}
-    routed, inboxes = server.route(signed.keyed, {n: own[1] for n, own in shared.items()}, {})
+    routed, inboxes = server.route(
+        signed.keyed, {n: messages[1] for n, messages in shared.items()}, {}
+    )
     for name in names:
         sent[name], masked[name] = mask_input(shared[name][0], inboxes[name], words[name])
     _, everybody, _ = collect(routed, masked)
@@ -151,14 +153,14 @@ def test_two_stories_about_survivors_reveal_nothing(signed: Signed) -> None:
         signatures[name] = agreed.signature
     for name in names:
         near = tuple(n for n in names if n != name and (n != a or stories[name] is everybody))
-        told = tuple(signatures[n] for n in near)
+        entries = tuple(signatures[n] for n in near)
         with pytest.raises(DataError, match="did not sign"):
             reveal(
                 states[name],
                 Agreements(
                     exchange=terms.digest,
                     signers=near,
-                    signatures=told,
+                    signatures=entries,
                 ),
                 trust=TRUST,
             )

@@ -71,7 +71,7 @@ def replies_to(method: Method, model: Model, round: int, windows: Sequence[int])
 
 
 def summed(method: Method, model: Model, replies: Replies, settings=SETTINGS, last=None) -> Replies:
-    """The same replies by way of a secure sum, from which vehicles may drop out."""
+    """Return the replies by way of a secure sum, from which vehicles may drop out."""
     layout = reply_layout(method, model, settings, vehicles=len(replies.windows))
     words = {}
     for row, name in enumerate(names_of(len(replies.windows))):
@@ -159,10 +159,10 @@ def test_what_a_rule_of_ones_own_hands_up_is_added_up_too() -> None:
     model = get_model("mlp", window=1, features=1)
     layout = reply_layout(method, model, SecureSettings(windows_limit=10), vehicles=2)
     assert list(layout.fields.items())[2:] == [("told", (2, 10 * 256.0))]
-    told = torch.tensor([[[1.0], [4.0]], [[5.0], [-4.0]]])
+    messages = torch.tensor([[[1.0], [4.0]], [[5.0], [-4.0]]])
     delta = torch.zeros(2, model.layout.size)
     windows = torch.tensor([1.0, 3.0], dtype=torch.float64)
-    replies = Replies(delta, windows, 2, 4.0, np.random.default_rng(0), {"told": told})
+    replies = Replies(delta, windows, 2, 4.0, np.random.default_rng(0), {"told": messages})
     # (1·1 + 3·5) / 4 = 4 and (1·4 - 3·4) / 4 = -2, for both survivors.
     assert summed(method, model, replies).uploads["told"].tolist() == [[[4.0], [-2.0]]] * 2
 
@@ -247,8 +247,8 @@ class Watching(Method):
 
 @pytest.mark.parametrize("name", ["fo-ri-fedavg", "scaffold", "fednova", "feddyn", "fedel"])
 def test_a_trained_round_with_a_vehicle_lost_is_the_round_of_the_others(name: str) -> None:
-    own = get(name)
-    method = Watching(own.name, own.local, own.server)
+    method_here = get(name)
+    method = Watching(method_here.name, method_here.local, method_here.server)
     training = Training(rounds=1, participation=1.0, batch=16, epochs=1, precision="float64")
     federation = Federation(random_fleet((70, 33, 128, 5)), training=training, device="cpu")
     state, _ = federation.start(method)
@@ -256,11 +256,11 @@ def test_a_trained_round_with_a_vehicle_lost_is_the_round_of_the_others(name: st
     replies = method.__dict__["seen"]
     model = method.adapted(federation.model)
     before = {key: table[0] for key, table in state.server.items()}
-    others = selected(replies, torch.tensor([0, 1, 3]))
-    _, expected = own.update(before, state.weights[0], others)
+    remaining = selected(replies, torch.tensor([0, 1, 3]))
+    _, expected = method_here.update(before, state.weights[0], remaining)
     # The largest vehicle has shared its keys and is never heard of again.
-    mean = summed(own, model, replies, last={"car-002": "shares"})
-    _, weights = own.update(before, state.weights[0], mean)
+    mean = summed(method_here, model, replies, last={"car-002": "shares"})
+    _, weights = method_here.update(before, state.weights[0], mean)
     assert weights == pytest.approx(expected, abs=1e-10)
-    _, all_four = own.update(before, state.weights[0], replies)
+    _, all_four = method_here.update(before, state.weights[0], replies)
     assert (all_four - expected).abs().max() > 1e-6

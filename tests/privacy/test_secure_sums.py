@@ -62,7 +62,7 @@ def test_a_message_is_the_vector_under_one_own_and_all_pair_masks() -> None:
 
 
 def uniform(values: np.ndarray) -> bool:
-    """Whether bytes pass a chi-square test of uniformity at one in ten thousand, both ends."""
+    """Return whether bytes pass a two-sided chi-square test of uniformity at 1 in 10,000."""
     counts = np.bincount(values, minlength=256)
     expected = len(values) / 256
     statistic = ((counts - expected) ** 2 / expected).sum()
@@ -88,11 +88,11 @@ def test_vectors_on_the_way_look_uniform_and_alike(bits: int) -> None:
         np.frombuffer(message.words, np.uint8) for message in heard if isinstance(message, Masked)
     ]
     assert len(vectors) == 5
-    for number, one in enumerate(vectors):
-        assert uniform(one)
+    for number, vector in enumerate(vectors):
+        assert uniform(vector)
         # Differences of two messages, and of a message and itself one byte on, look so, too.
-        assert uniform(np.diff(one))
-        assert all(uniform(one - other) for other in vectors[:number])
+        assert uniform(np.diff(vector))
+        assert all(uniform(vector - other) for other in vectors[:number])
     # A test that sees no difference between masks and a ramp would prove nothing.
     assert not uniform(np.arange(length, dtype=kind).view(np.uint8))
 
@@ -112,7 +112,7 @@ def test_messages_say_nothing_of_a_vehicle_by_their_length() -> None:
     rehearse(terms_of(3, 8), random_words(3, 8), overheard=large.append)
 
     def sizes(heard: list) -> list[int]:
-        return [len(repr(type(one))) + sum(map(len, _parts(one))) for one in heard]
+        return [len(repr(type(message))) + sum(map(len, _parts(message))) for message in heard]
 
     assert sizes(small) == sizes(large)
 
@@ -142,11 +142,11 @@ def test_survivors_reveal_seeds_and_nothing_else_where_nobody_drops_out() -> Non
 
 
 def test_the_masks_of_one_exchange_are_no_use_in_another() -> None:
-    one = terms_of(3)
+    terms = terms_of(3)
     other = terms_of(3, number=2)
-    assert isinstance(one, SecureTerms) and one.digest != other.digest
-    assert (own_mask(one, bytes(32), "a") != own_mask(other, bytes(32), "a")).all()
-    assert (own_mask(one, bytes(32), "a") != own_mask(one, bytes(32), "b")).all()
+    assert isinstance(terms, SecureTerms) and terms.digest != other.digest
+    assert (own_mask(terms, bytes(32), "a") != own_mask(other, bytes(32), "a")).all()
+    assert (own_mask(terms, bytes(32), "a") != own_mask(terms, bytes(32), "b")).all()
 
 
 def test_more_answers_than_needed_change_nothing() -> None:

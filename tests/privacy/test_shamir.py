@@ -24,7 +24,7 @@ def test_shares_that_combine_to_more_than_32_bytes_are_refused() -> None:
 
 @pytest.mark.parametrize("length", [SHARE_BYTES - 1, SHARE_BYTES + 1])
 def test_shares_of_another_length_are_refused(length: int) -> None:
-    one, two = split(SECRET, 2, 2, counting(1))
-    spoiled = one[:length].ljust(length, b"\0")
+    first, two = split(SECRET, 2, 2, counting(1))
+    spoiled = first[:length].ljust(length, b"\0")
     with pytest.raises(DataError, match="Shares do not belong together"):
         combine(weights_at_zero([1, 2]), [spoiled, two])

@@ -50,9 +50,9 @@ alpha = 0.8
 def test_rmse_wh(method: str, seed: int, round: int) -> float:
     """An error that falls from 100 Wh to about FINAL_WH, with the same wobble for all methods."""
     wobble = 0.8 * np.sin(0.9 * round + seed) + 0.5 * (seed - 2)
-    own = 0.3 * np.cos(1.7 * round + 2 * seed * len(method))
+    ripple = 0.3 * np.cos(1.7 * round + 2 * seed * len(method))
     final = FINAL_WH.get(method, 52.0)
-    return float(final + (100 - final) * np.exp(-round / 6) + wobble + own)
+    return float(final + (100 - final) * np.exp(-round / 6) + wobble + ripple)
 
 
 test_rmse_wh.__test__ = False  # a formula, not a test
@@ -81,15 +81,18 @@ def make_run(
             best = (0, np.inf, np.inf)
             for at in range(last + 1):
                 end = (method, seed) in diverges and at == last
-                own = _participants(method, seed, at, rough, flat) if at else []
-                clients += own
+                participant_rows = _participants(method, seed, at, rough, flat) if at else []
+                clients += participant_rows
                 test = nan if end else test_rmse_wh(method, seed, at)
                 if test < best[1]:
                     best = (at, test, test)
-                rounds.append(_round(method, seed, at, own, test, best, end, last_round))
-            own = _vehicles(method, seed, last_round, lost=(method, seed) in diverges)
+                rounds.append(
+                    _round(method, seed, at, participant_rows, test, best, end, last_round)
+                )
+            participant_rows = _vehicles(method, seed, last_round, lost=(method, seed) in diverges)
             vehicles += [
-                row | {"vehicle": row["vehicle"].replace("car", vehicles_are)} for row in own
+                row | {"vehicle": row["vehicle"].replace("car", vehicles_are)}
+                for row in participant_rows
             ]
         timing += [_timing(method, at, len(seeds), rough) for at in range(last_round + 1)]
     folder.mkdir(parents=True, exist_ok=True)
@@ -160,23 +163,23 @@ def _participants(method: str, seed: int, at: int, rough: bool, flat: bool) -> l
     ]
 
 
-def _round(method, seed, at, own, test, best, end, last_round) -> dict:
-    drifts = [row["drift"] for row in own]
-    roughness = [row["roughness"] for row in own]
+def _round(method, seed, at, participant_rows, test, best, end, last_round) -> dict:
+    drifts = [row["drift"] for row in participant_rows]
+    roughness = [row["roughness"] for row in participant_rows]
     return {
         "method": method,
         "seed": seed,
         "round": at,
         "available": 20,
-        "participants": len(own),
-        "replies": len(own),
+        "participants": len(participant_rows),
+        "replies": len(participant_rows),
         "lost": 0,
         "rejected": 0,
-        "steps": 940 if own else 0,
+        "steps": 940 if participant_rows else 0,
         "learning_rate": 0.05 / np.sqrt(at) if at else nan,
         "drift_mean": mean_drift(drifts),
         "drift_cv": drift_dispersion(drifts),
-        "roughness_mean": float(np.mean(roughness)) if own else nan,
+        "roughness_mean": float(np.mean(roughness)) if participant_rows else nan,
         "pearson": pearson(roughness, drifts),
         "spearman": spearman(roughness, drifts),
         "evaluated": not end,
@@ -204,9 +207,11 @@ def _vehicles(method: str, seed: int, last_round: int, lost: bool) -> list[dict]
     for model in ("final", "best", "last"):
         for k, vehicle in enumerate(VEHICLES):
             # One vehicle in five is worse off with the other method.
-            own = final * (0.6 + 0.04 * k) * (1.05 if k % 5 == 0 and method != "fedavg" else 1)
+            error_here = (
+                final * (0.6 + 0.04 * k) * (1.05 if k % 5 == 0 and method != "fedavg" else 1)
+            )
             for place, stratum in enumerate(("all", *STRATA)):
-                rmse = own * (1 + 0.15 * ((place + 1) % 3 - 1)) if place else own
+                rmse = error_here * (1 + 0.15 * ((place + 1) % 3 - 1)) if place else error_here
                 rows.append(
                     {
                         "method": method,

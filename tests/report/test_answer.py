@@ -11,8 +11,8 @@ from tests.report.conftest import make_run
 
 
 def said(folder) -> tuple[str, str]:
-    found = answer(load_run(folder))
-    return found.headline, " ".join((*found.sentences, *found.details))
+    verdict = answer(load_run(folder))
+    return verdict.headline, " ".join((*verdict.sentences, *verdict.details))
 
 
 def test_clear_gain(tmp_path):
@@ -132,12 +132,12 @@ def test_different_data_are_not_ranked(tmp_path):
 def test_different_numbers_of_rounds_are_told(tmp_path):
     long = make_run(tmp_path / "long", methods=("fedavg",))
     short = make_run(tmp_path / "short", methods=("fedprox",), last_round=12)
-    found = answer(load_runs([long, short]))
+    verdict = answer(load_runs([long, short]))
     # FedProx has 52 + 48 / e² ≈ 58.5 Wh after 12 rounds, FedAvg about 53.3 Wh after 30.
-    assert found.headline.endswith(
+    assert verdict.headline.endswith(
         "% higher error than FedAvg after 30"
-    ) and found.headline.startswith("FedProx after 12 rounds has ")
-    text = " ".join((*found.sentences, *found.details))
+    ) and verdict.headline.startswith("FedProx after 12 rounds has ")
+    text = " ".join((*verdict.sentences, *verdict.details))
     assert "different numbers of rounds: FedAvg 30, FedProx 12." in text
     assert "above FedAvg" in text and "below FedAvg" not in text
 
@@ -151,9 +151,9 @@ def test_fewer_seeds_do_not_take_the_headline(tmp_path, monkeypatch):
     monkeypatch.setitem(conftest.FINAL_WH, "fo-fedavg", 40.0)
     first = make_run(tmp_path / "three")
     second = make_run(tmp_path / "one", methods=("fo-fedavg",), seeds=(1,))
-    found = answer(load_runs([first, second]))
-    assert found.comparison.method == "fo-ri-fedavg"
-    assert "with fewer than 3 paired seeds: FO-FedAvg (1)." in " ".join(found.details)
+    verdict = answer(load_runs([first, second]))
+    assert verdict.comparison.method == "fo-ri-fedavg"
+    assert "with fewer than 3 paired seeds: FO-FedAvg (1)." in " ".join(verdict.details)
 
 
 def test_numbers_of_seeds_are_told_where_they_differ(tmp_path):

@@ -1,4 +1,4 @@
-"""What federating gains, from tables made by hand."""
+"""The gain of federating, from tables made by hand."""
 
 from math import nan
 
@@ -36,30 +36,35 @@ def with_references(folder, **rmse):
 
 def test_the_first_sentence_is_what_federating_gains(tmp_path):
     run = with_references(tmp_path / "run")
-    found = answer(run)
-    own = federating(run)
-    assert own.method == "fo-ri-fedavg" and own.reference == "ridge"
-    assert own.saved.mean == pytest.approx(60 - own.federated)
-    percent = 100 * own.saved.mean / 60
+    verdict = answer(run)
+    verdict_here = federating(run)
+    assert verdict_here.method == "fo-ri-fedavg" and verdict_here.reference == "ridge"
+    assert verdict_here.saved.mean == pytest.approx(60 - verdict_here.federated)
+    percent = 100 * verdict_here.saved.mean / 60
     clause = f"Federating gives {percent:.1f} % lower error than local-only models; FO-RI-FedAvg"
-    assert found.headline.startswith(clause)
-    assert f"({REFERENCES['ridge'].title}) has 60.0 Wh" in found.sentences[0]
-    assert "95 % interval" in found.sentences[0] and "over 20 vehicles" in found.sentences[0]
-    assert found.sentences[1].startswith(f"FO-RI-FedAvg has {own.federated:.1f} Wh, FedAvg ")
+    assert verdict.headline.startswith(clause)
+    assert f"({REFERENCES['ridge'].title}) has 60.0 Wh" in verdict.sentences[0]
+    assert "95 % interval" in verdict.sentences[0] and "over 20 vehicles" in verdict.sentences[0]
+    assert verdict.sentences[1].startswith(
+        f"FO-RI-FedAvg has {verdict_here.federated:.1f} Wh, FedAvg "
+    )
 
 
 def test_the_baseline_is_what_vehicles_choose_on_validation(tmp_path):
-    own = federating(with_references(tmp_path / "run", local=61.0))
-    assert own.reference == "local" and own.alone == pytest.approx(61.0)
+    local_verdict = federating(with_references(tmp_path / "run", local=61.0))
+    assert local_verdict.reference == "local" and local_verdict.alone == pytest.approx(61.0)
 
 
 def test_a_loss_is_called_a_loss(tmp_path):
     run = with_references(tmp_path / "run", network=20.0)
     assert " higher error than local-only models; " in answer(run).headline
-    own = federating(run)
-    assert own.better == 0
+    local_verdict = federating(run)
+    assert local_verdict.better == 0
     # Vehicles differ by what they cost, never by a saving below zero.
-    lost, low, high = (f"{-value:.1f}" for value in (own.saved.mean, own.saved.high, own.saved.low))
+    lost, low, high = (
+        f"{-value:.1f}"
+        for value in (local_verdict.saved.mean, local_verdict.saved.high, local_verdict.saved.low)
+    )
     assert (
         f"federating costs {lost} Wh (95 % interval {low} to {high} Wh over"
         in (answer(run).sentences[0])
@@ -84,8 +89,8 @@ def test_runs_of_earlier_versions_kept_their_best_model(tmp_path):
         rows = read_table(folder, name).to_pylist()
         rows = [row | unknown for row in rows if row.get("model") != "final"]
         write_table(folder, name, rows)
-    found = federating(load_run(folder))
-    assert (found.method, found.model) == ("fo-ri-fedavg", "best")
+    verdict = federating(load_run(folder))
+    assert (verdict.method, verdict.model) == ("fo-ri-fedavg", "best")
 
 
 def test_vehicles_that_disagree_leave_nothing_clear(tmp_path):

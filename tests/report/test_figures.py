@@ -35,8 +35,8 @@ def lines(axes, method):
 
 @pytest.mark.parametrize("kind", FIGURES, ids=lambda kind: kind.name)
 def test_every_figure_names_its_methods_or_parts(kind, run):
-    shown = texts(kind.draw(run))
-    assert "FO-RI-FedAvg" in shown
+    output = texts(kind.draw(run))
+    assert "FO-RI-FedAvg" in output
     assert kind.caption
 
 
@@ -72,15 +72,15 @@ def test_convergence_shows_means_of_finished_seeds_and_the_lost_one(run):
 
 def test_start_far_above_is_told_instead_of_shown(tmp_path):
     run = load_run(make_run(tmp_path / "run", methods=("fedavg",), seeds=(1,)))
-    shown = {}
+    output = {}
     for start in (118.0, 62.0):
         axes = Figure().subplots()
         values = np.array([[start, 60.0, 58.0]])
         draw_curves(axes, run, lambda _, v=values: Curves(np.arange(3.0), v, (1,), {}))
-        shown[start] = (axes.get_ylim()[1], [text.get_text() for text in axes.texts])
-    high, texts = shown[118.0]
+        output[start] = (axes.get_ylim()[1], [text.get_text() for text in axes.texts])
+    high, texts = output[118.0]
     assert high < 61 and "↑ starts at 118" in texts
-    assert "↑ starts at 62" in shown[62.0][1]
+    assert "↑ starts at 62" in output[62.0][1]
 
 
 def test_single_method_has_no_difference(tmp_path):
@@ -114,10 +114,10 @@ def test_roughness_says_when_there_is_none(tmp_path):
 
 
 def test_roughness_tells_its_correlation(run):
-    shown = texts(roughness_figure(run)).replace("\n", " ")
+    changed = texts(roughness_figure(run)).replace("\n", " ")
     rank = run.rounds["spearman"].astype(float)
     rank = rank[np.isfinite(rank)]
-    assert f"rank correlation {rank.mean():+.2f} over {rank.size} rounds" in shown
+    assert f"rank correlation {rank.mean():+.2f} over {rank.size} rounds" in changed
 
 
 def test_vehicles_are_sorted_by_the_reference(run):
@@ -162,6 +162,6 @@ def test_methods_look_different():
     colours = [look.colour for look in (*LOOKS.values(), *PARTS.values())]
     assert len(set(colours)) == len(colours)
     assert len({look.marker for look in LOOKS.values()}) == len(LOOKS)
-    found = looks(["half rate", "fedavg", "fo-ri-fedavg"])
-    assert found["fedavg"] == LOOKS["fedavg"]
-    assert found["half rate"] not in (LOOKS["fedavg"], LOOKS["fo-ri-fedavg"])
+    styles = looks(["half rate", "fedavg", "fo-ri-fedavg"])
+    assert styles["fedavg"] == LOOKS["fedavg"]
+    assert styles["half rate"] not in (LOOKS["fedavg"], LOOKS["fo-ri-fedavg"])

@@ -106,12 +106,12 @@ def test_a_run_is_watched_while_it_is_killed_and_resumed(tmp_path: Path) -> None
 @in_browser
 def test_an_open_page_shows_what_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Run(from_toml(SMALL), out=tmp_path / "run", observer=Silent()).execute()
-    whole = (tmp_path / "run" / FILE).read_bytes()
+    complete = (tmp_path / "run" / FILE).read_bytes()
     asked: list[int] = []
 
     def one_line_more(page: serve.LivePage, start: int) -> bytes:
         asked.append(start)
-        return whole[start : whole.find(b"\n", start) + 1]
+        return complete[start : complete.find(b"\n", start) + 1]
 
     monkeypatch.setattr(serve.LivePage, "lines", one_line_more)
     with serving(tmp_path / "run", port=0) as address:

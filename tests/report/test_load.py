@@ -113,8 +113,8 @@ def test_runs_of_other_targets_are_refused(tmp_path, name, unit):
     environment = json.loads(path.read_text(encoding="utf-8"))
     environment["fleet"]["target"] = {"name": name, "unit": unit}
     path.write_text(json.dumps(environment), encoding="utf-8")
-    said = f"Run day predicts energy in Wh, run night {name} in {unit}:"
-    with pytest.raises(RunError, match=f"{said}.* Report them separately"):
+    message = f"Run day predicts energy in Wh, run night {name} in {unit}:"
+    with pytest.raises(RunError, match=f"{message}.* Report them separately"):
         load_runs([first, second])
 
 
@@ -127,5 +127,5 @@ def test_folders_of_one_name_are_told_apart(tmp_path):
 
 
 def test_environment_is_kept(run_folder):
-    kept = load_run(run_folder).origins[0].environment
-    assert kept == json.loads((run_folder / "environment.json").read_text())
+    environment = load_run(run_folder).origins[0].environment
+    assert environment == json.loads((run_folder / "environment.json").read_text())

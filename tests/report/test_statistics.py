@@ -43,16 +43,16 @@ def run(run_folder):
 
 def test_interval_agrees_with_scipy():
     values = [3.0, -1.0, 4.0, 1.5]
-    found = estimate(values)
+    interval = estimate(values)
     low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
-    assert (found.low, found.high) == approx((low, high))
-    assert found.std == approx(np.std(values, ddof=1))
+    assert (interval.low, interval.high) == approx((low, high))
+    assert interval.std == approx(np.std(values, ddof=1))
 
 
 def test_interval_widens_with_the_number_of_comparisons():
     low, high = stats.t.interval(1 - 0.05 / 4, 2, 2, 1 / sqrt(3))
-    found = estimate([1.0, 2.0, 3.0], comparisons=4)
-    assert (found.low, found.high) == approx((low, high))
+    interval = estimate([1.0, 2.0, 3.0], comparisons=4)
+    assert (interval.low, interval.high) == approx((low, high))
 
 
 def test_noise_is_an_interval_around_zero():
@@ -63,24 +63,28 @@ def test_noise_is_an_interval_around_zero():
 
 @pytest.mark.parametrize("values", [[5.0], [5.0, nan]])
 def test_one_seed_has_no_interval(values):
-    found = estimate(values)
-    assert found.mean == 5.0 and found.seeds == 1
-    assert isnan(found.std) and isnan(found.low) and not found.above_noise
+    interval = estimate(values)
+    assert interval.mean == 5.0 and interval.seeds == 1
+    assert isnan(interval.std) and isnan(interval.low) and not interval.above_noise
 
 
 @pytest.mark.parametrize("value", [-1.5, 0.1, 3e30])
 def test_copies_have_no_interval(value):
-    found = estimate([value] * 3)
-    assert found.copies and found.mean == approx(value) and found.std <= 1e-12 * abs(value)
-    assert isnan(found.low) and isnan(found.high) and not found.above_noise
+    interval = estimate([value] * 3)
+    assert interval.copies and interval.mean == approx(value) and interval.std <= 1e-12 * abs(value)
+    assert isnan(interval.low) and isnan(interval.high) and not interval.above_noise
     assert not estimate([value, value, value * (1 + 1e-9)]).copies
     assert not estimate([value]).copies
 
 
 def test_differences_of_nothing_in_every_seed_have_an_interval():
     # Two methods that are the same one, at seeds that differ.
-    found = estimate([0.0] * 3)
-    assert (found.low, found.high) == (0.0, 0.0) and not found.above_noise and not found.copies
+    interval = estimate([0.0] * 3)
+    assert (
+        (interval.low, interval.high) == (0.0, 0.0)
+        and not interval.above_noise
+        and not interval.copies
+    )
 
 
 def test_no_seed_has_no_mean():
@@ -96,22 +100,22 @@ def test_diverged_seed_is_in_no_mean(run):
 
 
 def test_diverged_seed_keeps_its_curve(run):
-    found = curves(run, "fo-ri-fedavg", "test_rmse")
-    assert found.seeds == (1, 3)
-    rounds, values = found.lost[2]
+    lines = curves(run, "fo-ri-fedavg", "test_rmse")
+    assert lines.seeds == (1, 3)
+    rounds, values = lines.lost[2]
     assert rounds.tolist() == list(range(17))
     assert values[5] == approx(test_rmse_wh("fo-ri-fedavg", 2, 5))
 
 
 def test_differences_pair_seeds(run):
-    found = difference(run, "fo-ri-fedavg")
-    assert found.seeds == (1, 3)
+    result = difference(run, "fo-ri-fedavg")
+    assert result.seeds == (1, 3)
     gap = test_rmse_wh("fo-ri-fedavg", 3, 7) - test_rmse_wh("fedavg", 3, 7)
-    assert found.values[1, 7] == approx(gap)
+    assert result.values[1, 7] == approx(gap)
 
 
 def test_comparison_by_hand(run):
-    (one,) = compare(run)
+    (first,) = compare(run)
     # Vehicles have 0.60 to 1.36 times the final error, 0.98 in the mean; with FO-RI-FedAvg cars 1,
     # 6, 11 and 16 have 5 % more: 0.05 (0.6 + 0.8 + 1.0 + 1.2) / 20 = 0.009.
     gaps = [
@@ -120,26 +124,26 @@ def test_comparison_by_hand(run):
         for seed in (1, 3)
     ]
     level = np.mean([0.98 * test_rmse_wh("fedavg", seed, ROUNDS) for seed in (1, 3)])
-    assert one.difference.mean == approx(np.mean(gaps))
-    assert one.percent == approx(100 * np.mean(gaps) / level)
+    assert first.difference.mean == approx(np.mean(gaps))
+    assert first.percent == approx(100 * np.mean(gaps) / level)
     # The fixture makes every fifth vehicle 5 % worse, more than the 3 % that the method gains.
-    assert (one.better, one.vehicles) == (16, 20)
+    assert (first.better, first.vehicles) == (16, 20)
 
 
 def test_final_is_each_methods_own_last_round(tmp_path):
     long = make_run(tmp_path / "long", methods=("fedavg",))
     short = make_run(tmp_path / "short", methods=("fedprox",), seeds=(1,), last_round=12)
     run = load_runs([long, short])
-    (one,) = compare(run)
+    (first,) = compare(run)
     # Within a wobble of 1.6 Wh, FedProx ends at 52 + 48 / e² ≈ 58.5 Wh, FedAvg at 53.3 Wh. In
     # round 12, the last that both have, FedProx is below FedAvg.
     factors = {"fedprox": 0.989, "fedavg": 0.98}  # vehicle means, as in the test above
     base = factors["fedavg"] * test_rmse_wh("fedavg", 1, ROUNDS)
     gap = factors["fedprox"] * test_rmse_wh("fedprox", 1, 12) - base
     assert gap > 3 and test_rmse_wh("fedprox", 1, 12) < test_rmse_wh("fedavg", 1, 12)
-    assert one.difference.mean == approx(gap) and one.difference.seeds == 1
-    assert one.percent == approx(100 * gap / base)
-    assert (one.better, one.vehicles) == (0, 20)
+    assert first.difference.mean == approx(gap) and first.difference.seeds == 1
+    assert first.percent == approx(100 * gap / base)
+    assert (first.better, first.vehicles) == (0, 20)
     assert rounds_of(run) == {"fedavg": ROUNDS, "fedprox": 12}
 
 
@@ -150,20 +154,20 @@ def test_runs_on_different_data_are_not_compared(tmp_path):
 
 
 def test_vehicles_are_means_over_finished_seeds(run):
-    found = vehicle_rmse(run, "fo-ri-fedavg")
+    errors = vehicle_rmse(run, "fo-ri-fedavg")
     finals = [test_rmse_wh("fo-ri-fedavg", seed, ROUNDS) for seed in (1, 3)]
-    assert list(found) == list(VEHICLES)
-    assert found["car-02"] == approx(0.64 * np.mean(finals))
+    assert list(errors) == list(VEHICLES)
+    assert errors["car-02"] == approx(0.64 * np.mean(finals))
 
 
 def test_strata_pool_windows(run):
-    found = stratum_rmse(run, "fedavg")
+    errors = stratum_rmse(run, "fedavg")
     # Vehicles have equal numbers of windows, so the pooled RMSE is the root of the mean square.
     scale = sqrt(np.mean([(0.6 + 0.04 * k) ** 2 for k in range(20)]))
     finals = [test_rmse_wh("fedavg", seed, ROUNDS) for seed in (1, 2, 3)]
-    assert found["speed: under 20 km/h"] == approx([1.15 * scale * f for f in finals])
-    assert found["speed: 20 to 60 km/h"] == approx([0.85 * scale * f for f in finals])
-    assert "all" not in found
+    assert errors["speed: under 20 km/h"] == approx([1.15 * scale * f for f in finals])
+    assert errors["speed: 20 to 60 km/h"] == approx([0.85 * scale * f for f in finals])
+    assert "all" not in errors
 
 
 def test_method_without_a_finished_seed_is_not_compared(tmp_path):

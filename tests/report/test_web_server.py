@@ -39,9 +39,9 @@ def test_names_of_this_machine(address: tuple[str, int], host: str) -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "[", "", None])
 def test_another_name_is_refused(address: tuple[str, int], host: str | None) -> None:
-    said = asked(address, host)
-    assert said.startswith(b"HTTP/1.0 421 ")
-    assert b"the page" not in said
+    message = asked(address, host)
+    assert message.startswith(b"HTTP/1.0 421 ")
+    assert b"the page" not in message
 
 
 def test_half_open_requests_end(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:

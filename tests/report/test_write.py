@@ -123,8 +123,8 @@ def test_names_are_escaped(tmp_path):
     assert "<b>&#34;" not in page and '<b>"' not in page
     # The button and the parts of the figures that it hides carry the same label.
     for kind in ("series", "toggle"):
-        found = {unescape(value) for value in re.findall(rf'data-{kind}="([^"]*)"', page)}
-        assert found == {"fedavg", label}
+        result = {unescape(value) for value in re.findall(rf'data-{kind}="([^"]*)"', page)}
+        assert result == {"fedavg", label}
 
 
 @pytest.mark.usefixtures("brief")

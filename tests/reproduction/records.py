@@ -52,21 +52,23 @@ def made(cell: Cell, level: float = 50.0, diverged: dict[int, int] | None = None
 def turns_of(seconds: dict[str, dict[str, float]], rounds: int = 10) -> dict:
     """Turns in which FedAvg and the others take a second a round; `seconds` by engine and name."""
     engines = {
-        engine: {name: [[own.get(name, 1.0), 0.0, 0.0, 0.0]] * rounds for name in CONTENDERS}
-        for engine, own in seconds.items()
+        engine: {
+            name: [[method_seconds.get(name, 1.0), 0.0, 0.0, 0.0]] * rounds for name in CONTENDERS
+        }
+        for engine, method_seconds in seconds.items()
     }
     load = {"before": [0.5, 0.0, 0.0], "after": [1.0, 0.0, 0.0]}
     return {"engines": engines, "rounds": rounds, "cores": 2, "gpu": "", "load": load}
 
 
 def trials_of(cell: Cell) -> list[Record]:
-    """What a cell follows; the second trial of each method is better than all others."""
-    found = []
+    """Return the trials before a cell; the second trial of each method is the best."""
+    result = []
     seen = Counter[str]()
     for trial in prerequisites(cell, SCALE):
-        found.append(made(trial, 40.0 if seen[trial.method] == 1 else 60.0))
+        result.append(made(trial, 40.0 if seen[trial.method] == 1 else 60.0))
         seen[trial.method] += 1
-    return found
+    return result
 
 
 def lab_of(folder: Path, cells: list[Cell], levels=None, diverged=None, **more) -> Lab:
@@ -84,5 +86,5 @@ def lab_of(folder: Path, cells: list[Cell], levels=None, diverged=None, **more) 
 
 
 def verdict(lab: Lab, claim: str, setting: Setting = VED):
-    (found,) = (v for v in verdicts(LabView(setting, lab)) if v.claim == claim)
-    return found
+    (result,) = (v for v in verdicts(LabView(setting, lab)) if v.claim == claim)
+    return result

@@ -58,11 +58,11 @@ def test_tuning_gives_every_method_as_many_trials_at_the_same_rates() -> None:
     scale = SCALES["paper"]
     rates = set()
     for method in METHODS:
-        found = search(Cell(dataset="ved", method=method), scale)
-        assert len(found) == scale.trials >= 30
-        assert found[0].settings == () and {cell.rounds for cell in found} == {scale.rounds}
-        assert all(len(cell.seeds) == 5 and not {*cell.seeds} & {*scale.seeds} for cell in found)
-        rates.add(tuple(dict(cell.settings)["learning_rate"] for cell in found[1:]))
+        match = search(Cell(dataset="ved", method=method), scale)
+        assert len(match) == scale.trials >= 30
+        assert match[0].settings == () and {cell.rounds for cell in match} == {scale.rounds}
+        assert all(len(cell.seeds) == 5 and not {*cell.seeds} & {*scale.seeds} for cell in match)
+        rates.add(tuple(dict(cell.settings)["learning_rate"] for cell in match[1:]))
     (shared,) = rates
     assert min(shared) < 2e-4 and max(shared) > 0.2
     ranges = ranges_of(get("fo-ri-fedavg"))
@@ -76,8 +76,8 @@ def test_a_method_that_contains_others_sees_their_points_and_has_their_trials() 
         [dict(cell.settings) for cell in search(Cell(dataset="ved", method=method), scale)[1:]]
         for method in ("fo-ri-fedavg", "fo-fedavg", "ri-fedavg")
     )
-    for own, one, other in zip(ours, fo, ri, strict=True):
-        assert own == one | other  # the same rate, α, λ and τ_I
+    for our_errors, first, other in zip(ours, fo, ri, strict=True):
+        assert our_errors == first | other  # the same rate, α, λ and τ_I
     cell = Cell(dataset="ved", method="fo-ri-fedavg", follow="tuned")
     trials = prerequisites(cell, scale)
     assert len(trials) == 4 * scale.trials
@@ -90,10 +90,10 @@ def test_a_method_that_contains_others_sees_their_points_and_has_their_trials() 
 
 def test_the_protocol_as_printed_has_the_rates_of_its_shorter_runs() -> None:
     setting = setting_for(SCALES["paper"], Sources(), ["synthetic"])
-    brief, whole = conditions_of("stride", setting)
-    assert whole.cells[BASE].rounds == 300 and not whole.cells[BASE].seeds
+    brief, complete = conditions_of("stride", setting)
+    assert complete.cells[BASE].rounds == 300 and not complete.cells[BASE].seeds
     for name in (BASE, OWN):
-        short, long = (prerequisites(c.cells[name], setting.scale) for c in (brief, whole))
+        short, long = (prerequisites(c.cells[name], setting.scale) for c in (brief, complete))
         assert short == long
 
 

@@ -74,6 +74,6 @@ def test_the_claim_on_drift_reads_the_same_round() -> None:
 def test_later_drift_begins_after_t_50_and_ends_with_t_100() -> None:
     # Rows 2 (t = 50) and 3 (t = 100) count, and the steeper one decides; beside them all is steeper
     # the other way.
-    for own in ({2: 3, 3: -1}, {2: -1, 3: 3}):
-        view = Recorded({1: -9, **own, 4: -9})
+    for shifts in ({2: 3, 3: -1}, {2: -1, 3: 3}):
+        view = Recorded({1: -9, **shifts, 4: -9})
         assert first_number("early-roughness", view) == pytest.approx(1)

@@ -1,4 +1,4 @@
-"""Where the data of a reproduction is found."""
+"""Sources of the data of a reproduction."""
 
 from pathlib import Path
 
@@ -17,10 +17,10 @@ def test_data_folders_are_told_apart(tmp_path) -> None:
     raw.mkdir()
     for name in ("EV_PHEV.parquet", "HEV_ICE_speed.parquet", "eVED_171101_week.csv"):
         (raw / name).touch()
-    found = find_sources([tmp_path / "stored", raw])
-    assert set(found.stored) == {"ved-electrified passenger"}
-    assert set(found.raw) == {"ved", "traces", "eved"}
-    assert found.has("ved") and found.has("eved") and found.has("synthetic")
+    sources = find_sources([tmp_path / "stored", raw])
+    assert set(sources.stored) == {"ved-electrified passenger"}
+    assert set(sources.raw) == {"ved", "traces", "eved"}
+    assert sources.has("ved") and sources.has("eved") and sources.has("synthetic")
     with pytest.raises(DataError, match="There is no data folder"):
         find_sources([Path("/no/such/folder")])
 

@@ -24,15 +24,15 @@ def rows(view: LabView) -> dict[str, tuple]:
 
 
 def test_a_point_that_diverged_has_lost_and_is_shown_so(tmp_path) -> None:
-    shown = rows(view_of(tmp_path, diverged={"fo-fedavg": {2: 200}}))
+    output = rows(view_of(tmp_path, diverged={"fo-fedavg": {2: 200}}))
     for change in ("α = 0.8", "α = 0.5"):
         name = f"FO-FedAvg, {change}"
-        assert shown[name][1] == f"{name} diverged in seed 2"
+        assert output[name][1] == f"{name} diverged in seed 2"
 
 
 def test_a_point_below_fedavg_is_lower(tmp_path) -> None:
-    shown = rows(view_of(tmp_path, levels={"fo-fedavg": 45.0}))
-    assert shown["FO-FedAvg, α = 0.8"][1].mean < 0
+    output = rows(view_of(tmp_path, levels={"fo-fedavg": 45.0}))
+    assert output["FO-FedAvg, α = 0.8"][1].mean < 0
 
 
 def test_the_control_has_the_length_of_fos_steps(tmp_path) -> None:

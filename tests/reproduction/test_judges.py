@@ -84,16 +84,16 @@ def test_a_method_that_diverged_is_not_the_best_and_loses(tmp_path) -> None:
     levels = {"fo-ri-fedavg": 45.0, "scaffold": 40.0}
     cells = main_cells(VED) + KIND_CELLS
     lab = lab_of(tmp_path, cells, levels, {"scaffold": {2: 200}})
-    found = verdict(lab, "C6")
-    text = " ".join(found.sentences)
-    assert found.outcome == SUPPORTED and "the lowest is FO-RI-FedAvg with 45.09 Wh" in text
+    claim_verdict = verdict(lab, "C6")
+    text = " ".join(claim_verdict.sentences)
+    assert claim_verdict.outcome == SUPPORTED and "the lowest is FO-RI-FedAvg with 45.09 Wh" in text
     assert "lower error than 10 of 10" in text
     assert "SCAFFOLD diverged (seed 2 by round 200)" in text
     page = write_markdown(lab, tmp_path / "page.md").read_text(encoding="utf-8")
     assert "| `ved` | 50.10 | −5.01 [−5.03, −4.99] | it diverged in seed 2 |" in page
     assert "SCAFFOLD against FedAvg, both tuned: higher on `ved`" in page
-    own = lab_of(tmp_path / "own", cells, levels, {"fo-ri-fedavg": {1: 300}})
-    lost = verdict(own, "C6")
+    only_lab = lab_of(tmp_path / "own", cells, levels, {"fo-ri-fedavg": {1: 300}})
+    lost = verdict(only_lab, "C6")
     assert lost.outcome == NOT_SUPPORTED and "higher than 10" in " ".join(lost.sentences)
 
 
@@ -102,9 +102,9 @@ def test_convergence_is_speed_steadiness_and_error() -> None:
     slow = made(cell)  # 100, 75, 50 Wh: below 55.11 in round 300
     assert steadiness(slow) == pytest.approx({1: 0.0, 2: 0.0, 3: 0.0})  # round 300 alone
     fast = replace(slow, rounds={**slow.rounds, "test_rmse": slow.rounds["test_rmse"] * 0 + 50.0})
-    found = convergence(fast, slow, 300)
-    assert found["rounds"].difference.mean == -200.0
-    assert found["error"].difference.mean == pytest.approx(-0.1)
+    convergence_gap = convergence(fast, slow, 300)
+    assert convergence_gap["rounds"].difference.mean == -200.0
+    assert convergence_gap["error"].difference.mean == pytest.approx(-0.1)
     high = made(cell, 90.0)  # never below 55: counts as round 301
     assert convergence(high, fast, 300)["rounds"].difference.mean == 201.0
 
@@ -113,8 +113,11 @@ def test_fractional_steps_need_the_control_of_their_length(tmp_path) -> None:
     cells = control_cells_of("ved")
     ran = [*main_cells(VED)]
     lab = lab_of(tmp_path, ran, step_scale={"length": 0.2, "coordinate": 0.2})
-    found = verdict(lab, "C2")
-    assert found.outcome == NOT_TESTABLE and "FedAvg (matched rate)" in found.sentences[0]
+    claim_verdict = verdict(lab, "C2")
+    assert (
+        claim_verdict.outcome == NOT_TESTABLE
+        and "FedAvg (matched rate)" in claim_verdict.sentences[0]
+    )
     matched = settled(cells["FedAvg at FO's mean step"], [lab.get(cells["FO-FedAvg"])])
     assert dict(matched.settings) == {"learning_rate": 0.01}
     lab._known[key_of(matched, SCALE)] = made(matched)
@@ -150,7 +153,7 @@ def test_jitter_is_not_trend() -> None:
 
 def test_on_a_gpu_a_reduction_may_end_within_one_percent(tmp_path) -> None:
     settings = ({"alpha": 1.0}, {"lam": 0.0}, {"alpha": 1.0, "lam": 0.0})
-    cells = [*main_cells(VED), *(variant("ved", own) for own in settings)]
+    cells = [*main_cells(VED), *(variant("ved", setting) for setting in settings)]
 
     def judged(folder: str, device: str, fedavg: float, other: str = "") -> str:
         lab = lab_of(tmp_path / folder, cells, {"fedavg": fedavg}, device=device)
@@ -175,9 +178,9 @@ def test_graceful_degradation_is_that_of_its_own_error(tmp_path) -> None:
         last = lab.get(sizes[-1])
         assert last is not None
         lab._known[key_of(last.cell, SCALE)] = made(last.cell, 50.0 * growth)
-        found = verdict(lab, "C7")
-        assert found.outcome == outcome
-        assert "declared estimated" in found.sentences[-1]
+        claim_verdict = verdict(lab, "C7")
+        assert claim_verdict.outcome == outcome
+        assert "declared estimated" in claim_verdict.sentences[-1]
 
 
 def comparisons(sign: int, *ps: float) -> dict[str, Paired]:
@@ -222,9 +225,9 @@ def test_drift_of_a_single_participant_has_no_dispersion_to_lower(tmp_path) -> N
             alone = {"participants": record.rounds["participants"] * 0 + 1}
             none = {"drift_cv": record.rounds["drift_cv"] * 0}
             lab._known[key] = replace(record, rounds={**record.rounds, **alone, **none})
-    found = verdict(lab, "C1")
-    text = " ".join(found.sentences)
-    assert found.outcome == SUPPORTED
+    claim_verdict = verdict(lab, "C1")
+    text = " ".join(claim_verdict.sentences)
+    assert claim_verdict.outcome == SUPPORTED
     assert "D_cv, C = 0.1" not in text and "D_cv, C = 0.2" in text
     assert "At C = 0.1 one vehicle takes part, and D_cv does not exist." in text
 
@@ -252,8 +255,8 @@ def test_a_method_that_tuning_made_another_one_is_called_that(tmp_path) -> None:
 
 
 def test_budgets_of_tuning_are_told_as_they_were() -> None:
-    told = own_trials(SCALE, "ved")
-    assert told.startswith(f"{SCALE.trials} own trials of FedAvg, FedProx")
-    assert told.endswith("; 4 rates of MOON, FedEL, with one seed over 150 rounds")
+    messages = own_trials(SCALE, "ved")
+    assert messages.startswith(f"{SCALE.trials} own trials of FedAvg, FedProx")
+    assert messages.endswith("; 4 rates of MOON, FedEL, with one seed over 150 rounds")
     assert own_trials(SCALE, "ved-enriched") == "4 trials a method"
     assert set(METHODS) - set(fully_searched(VED, "ved")) == {"moon", "fedel"}

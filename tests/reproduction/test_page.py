@@ -1,4 +1,4 @@
-"""What the page says of records: partly run studies, settings, rows and notes."""
+"""The page of records: partly run studies, settings, rows and notes."""
 
 import json
 from dataclasses import replace
@@ -88,8 +88,8 @@ def test_early_roughness_is_that_of_the_round_named() -> None:
     """Row t + 1 has the roughness of round t; a vehicle that did not reply later is left out."""
     rows = [
         {"seed": 1, "round": r, "vehicle": v, "drift": d, "roughness": i, "pull": 0.0}
-        for own, v in enumerate("abcdefgh")
-        for r, i, d in ((20, -own, 0.0), (21, own, 0.0), (51, 0.0, own))
+        for column, v in enumerate("abcdefgh")
+        for r, i, d in ((20, -column, 0.0), (21, column, 0.0), (51, 0.0, column))
     ]
     rows.append({"seed": 1, "round": 21, "vehicle": "i", "drift": 0, "roughness": 9, "pull": 0})
     record = made(plain("ved", "fedavg"))
@@ -102,10 +102,10 @@ def test_every_printed_row_is_looked_up(monkeypatch) -> None:
     entry = Printed.entry
 
     def watched(self: Printed, row: str, column: str):
-        found = entry(self, row, column)
-        if found is not None:
+        result = entry(self, row, column)
+        if result is not None:
             seen.add((self.name, row))
-        return found
+        return result
 
     monkeypatch.setattr(Printed, "entry", watched)
     speeds = [
@@ -136,8 +136,8 @@ def test_every_printed_row_is_looked_up(monkeypatch) -> None:
         "scaling",
         "churn-asymmetric-eved",
     }
-    wanted = {(name, row) for name in names() if name not in whole for row in printed(name).rows}
-    assert wanted - seen == set()
+    expected = {(name, row) for name in names() if name not in whole for row in printed(name).rows}
+    assert expected - seen == set()
 
 
 def test_the_note_on_kinds_is_about_the_fleet_that_drove(tmp_path) -> None:

@@ -94,8 +94,8 @@ addEventListener("message", function (event) {
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory) -> Path:
-    if given := os.environ.get("FEDWATT_REPORT"):
-        return Path(given)
+    if looked_up := os.environ.get("FEDWATT_REPORT"):
+        return Path(looked_up)
     out = tmp_path_factory.mktemp("reproduction")
     studies = ["convergence", "drift", "seeds", "alpha", "components"]
     options = ["--dataset", "synthetic"]
@@ -109,8 +109,8 @@ def looked_at(report: Path, width: int, folder: Path) -> dict:
     text = report.read_text(encoding="utf-8")
     page.write_text(text.replace("</body>", CHECK + "</body>"), encoding="utf-8")
     frame = folder / "frame.html"
-    shown = FRAME.replace("PAGE", page.name).replace("WIDTH", str(width))
-    frame.write_text(shown, encoding="utf-8")
+    changed = FRAME.replace("PAGE", page.name).replace("WIDTH", str(width))
+    frame.write_text(changed, encoding="utf-8")
     command = [
         str(CHROMIUM),
         "--headless",
@@ -124,19 +124,19 @@ def looked_at(report: Path, width: int, folder: Path) -> dict:
         frame.as_uri(),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
-    found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found is not None, done.stderr[-2000:]
-    return json.loads(unescape(found[1]))
+    match = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert match is not None, done.stderr[-2000:]
+    return json.loads(unescape(match[1]))
 
 
 @pytest.mark.parametrize("width", [1280, 400], ids=["desktop", "phone"])
 def test_every_figure_renders_and_nothing_is_wider_than_the_page(report, width, tmp_path) -> None:
-    found = looked_at(report, width, tmp_path)
-    assert found["width"] == width
-    assert found["overflow"] <= 0
-    assert found["tables"] >= 5
-    assert len(found["figures"]) >= 5
-    for figure in found["figures"]:
+    page_state = looked_at(report, width, tmp_path)
+    assert page_state["width"] == width
+    assert page_state["overflow"] <= 0
+    assert page_state["tables"] >= 5
+    assert len(page_state["figures"]) >= 5
+    for figure in page_state["figures"]:
         assert figure["width"] > 200 and figure["height"] > 60, figure
         assert figure["marks"] > 10 and figure["broken"] == 0, figure
 
@@ -151,9 +151,9 @@ def test_a_switch_hides_its_method_everywhere_and_brings_it_back(report, tmp_pat
 
 
 def test_tables_sort_and_the_search_filters(report, tmp_path) -> None:
-    found = looked_at(report, 1280, tmp_path)
-    numbers = [value for value in found["ascending"] if value is not None]
+    page_state = looked_at(report, 1280, tmp_path)
+    numbers = [value for value in page_state["ascending"] if value is not None]
     assert len(numbers) > 2 and numbers == sorted(numbers)
-    assert [value for value in found["descending"] if value is not None] == numbers[::-1]
-    search = found["search"]
+    assert [value for value in page_state["descending"] if value is not None] == numbers[::-1]
+    search = page_state["search"]
     assert 0 < search["drift"] < search["all"] == search["again"] and search["none"] == 0

@@ -53,8 +53,10 @@ EVERY_TRIP = sorted(f"{vehicle.name}/{trip.name}" for vehicle in FLEET for trip 
 
 
 def test_regimes_by_mean_speed():
-    found = [REGIMES[trip_regime(trip)] for trip in make({"slow": 1, "medium": 1, "fast": 1}).trips]
-    assert found == ["slow", "medium", "fast"]
+    result = [
+        REGIMES[trip_regime(trip)] for trip in make({"slow": 1, "medium": 1, "fast": 1}).trips
+    ]
+    assert result == ["slow", "medium", "fast"]
     at_the_edge = Trip("1", {"speed_mps": np.full(4, 25 / 3.6)})
     assert REGIMES[trip_regime(at_the_edge)] == "medium"
 
@@ -119,30 +121,34 @@ def test_a_large_alpha_is_nearly_even_and_a_small_one_is_not():
 
 
 def test_the_parts_of_a_recorded_trip_stay_together():
-    whole = make({"slow": 12, "fast": 12})
+    complete = make({"slow": 12, "fast": 12})
     # Every trip was cut at a gap, and its second part is of another regime.
     cut = tuple(
         part
-        for trip in whole.trips
+        for trip in complete.trips
         for part in (
             trip,
             Trip(f"{trip.name}b", {**trip.channels, "speed_mps": np.full(90, 9.0)}, trip.name),
         )
     )
-    clients = repartition([replace(whole, trips=cut)], "mild", clients=3, seed=3)
+    clients = repartition([replace(complete, trips=cut)], "mild", clients=3, seed=3)
     for client in clients:
         names = {trip.name for trip in client.trips}
         assert len(names) % 2 == 0 and names == {
-            name for own in names for name in (own.removesuffix("b"), f"{own.removesuffix('b')}b")
+            name
+            for base in names
+            for name in (base.removesuffix("b"), f"{base.removesuffix('b')}b")
         }
     assert sum(len(client.trips) for client in clients) == 48
 
 
 def test_draws_depend_on_the_seed_and_not_on_the_order_of_vehicles():
-    one = repartition(FLEET, "dirichlet:1", clients=4)
+    fleet_of_parts = repartition(FLEET, "dirichlet:1", clients=4)
     same = repartition(FLEET[::-1], "dirichlet:1", clients=4)
     other = repartition(FLEET, "dirichlet:1", clients=4, seed=1)
-    as_names = [[[trip.name for trip in c.trips] for c in fleet] for fleet in (one, same, other)]
+    as_names = [
+        [[trip.name for trip in c.trips] for c in fleet] for fleet in (fleet_of_parts, same, other)
+    ]
     assert as_names[0] == as_names[1] != as_names[2]
 
 

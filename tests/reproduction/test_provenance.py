@@ -26,9 +26,9 @@ def test_a_provenance_is_stored_once_and_read_back_with_every_record(tmp_path) -
     new = made(CELL, **{MADE_WITH: PROVENANCE})
     write_records(tmp_path, "paper", {"a": new, "b": new, "c": OLD}, {})
     assert json.loads((tmp_path / "cells.json").read_text())[MADE_WITH] == [PROVENANCE]
-    found = read_records(tmp_path)
-    assert found["a"].made_with == found["b"].made_with == PROVENANCE
-    assert found["c"].made_with == {}
+    records = read_records(tmp_path)
+    assert records["a"].made_with == records["b"].made_with == PROVENANCE
+    assert records["c"].made_with == {}
 
 
 def test_another_engine_is_told() -> None:

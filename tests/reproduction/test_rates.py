@@ -17,10 +17,10 @@ def test_trials_stand_at_their_rates(tmp_path) -> None:
     # Of FedAvg's trials the second one, at rate 0.0015, ends at 40 and the others at 60; beyond
     # the range nothing has run.
     view = LabView(VED, lab_of(tmp_path, [replace(base, method="fedavg")]))
-    found = show_rates(view)
-    (block,) = found.blocks
-    (picture,) = found.pictures
-    (remark,) = found.remarks
+    table = show_rates(view)
+    (block,) = table.blocks
+    (picture,) = table.pictures
+    (remark,) = table.remarks
     assert block.table.title == f"Validation RMSE by learning rate. {title}"
     assert [round(entry.mean, 2) for entry in block.table.rows[0][1:]] == [40.0] + [60.0] * 3
     assert set(block.table.rows[1][1:]) == {"not run"}

@@ -1,4 +1,4 @@
-"""What methods cost, in turns: the order, the sums, and a evaluation on all engines."""
+"""Costs of methods, in turns: the order, the sums, and an evaluation on all engines."""
 
 import pytest
 import torch
@@ -35,11 +35,11 @@ def test_the_overhead_is_the_median_over_periods() -> None:
     rounds = [[1.0, 0.0, 0.0, 0.0]] * 3 * PERIOD
     probing = [[1.0, 0.1, 0.5, 0.0] if i % PERIOD == 0 else [1.0, 0.1, 0.0, 0.0] for i in range(15)]
     probing[1] = [9.0, 0.0, 0.0, 0.0]  # something else ran on the machine
-    found = {"engines": {"cpu": {"fedavg": rounds, "ri-fedavg": probing}}}
-    middle, low, high = timing.overhead(found, "cpu", "ri-fedavg")
+    result = {"engines": {"cpu": {"fedavg": rounds, "ri-fedavg": probing}}}
+    middle, low, high = timing.overhead(result, "cpu", "ri-fedavg")
     assert (middle, low) == pytest.approx((0.2, 0.2))  # 6 seconds in place of 5
     assert high > middle
-    assert timing.part_seconds(found, "cpu", "ri-fedavg")["probe"] == pytest.approx(0.1)
+    assert timing.part_seconds(result, "cpu", "ri-fedavg")["probe"] == pytest.approx(0.1)
 
 
 def test_all_engines_take_turns(fleet, monkeypatch) -> None:
@@ -47,18 +47,18 @@ def test_all_engines_take_turns(fleet, monkeypatch) -> None:
     few = {name: CONTENDERS[name] for name in ("fedavg", "ri-fedavg", "ri-fedavg" + BY_AGE)}
     monkeypatch.setattr(timing, "CONTENDERS", few)
     seen: list[tuple[int, int]] = []
-    found = measured(fleet, 0.7, PERIOD, SMALL, lambda done, of: seen.append((done, of)))
+    statistics = measured(fleet, 0.7, PERIOD, SMALL, lambda done, of: seen.append((done, of)))
     for engine in ("plain", "cpu"):
-        own = found["engines"][engine]
-        assert list(own) == list(few)
-        for name, rounds in own.items():
+        of_engine = statistics["engines"][engine]
+        assert list(of_engine) == list(few)
+        for name, rounds in of_engine.items():
             assert len(rounds) == PERIOD and all(parts[0] > 0 for parts in rounds)
             probes = [number for number, parts in enumerate(rounds) if parts[2] > 1e-4]
             if engine == "plain" and name == "ri-fedavg":
                 assert probes == [PERIOD - 1]  # rounds 1 to 5 are timed, 5 is a global one
             if name == "fedavg":
                 assert probes == []
-    assert seen[-1][0] == seen[-1][1] == len(found["engines"]) * PERIOD
+    assert seen[-1][0] == seen[-1][1] == len(statistics["engines"]) * PERIOD
 
 
 def test_the_plain_probe_finds_the_slices_of_the_fast_one(fleet) -> None:
@@ -88,8 +88,10 @@ def test_the_plain_probe_finds_the_slices_of_the_fast_one(fleet) -> None:
 def test_c3_is_judged_on_every_engine(tmp_path, seconds: dict[str, float], outcome: str) -> None:
     cell = turns_cell("ved")
     lab = Lab(SCALE, tmp_path, device="cpu")
-    found = turns_of({engine: {"fo-ri-fedavg": own} for engine, own in seconds.items()})
-    lab._known[key_of(cell, SCALE)] = made(cell, turns=found)
+    turns = turns_of(
+        {engine: {"fo-ri-fedavg": method_seconds} for engine, method_seconds in seconds.items()}
+    )
+    lab._known[key_of(cell, SCALE)] = made(cell, turns=turns)
     judged = verdict(lab, "C3")
     assert judged.outcome == outcome
     assert "FO-RI-FedAvg +4.0 % [+4.0, +4.0]" in judged.sentences[0] or seconds["plain"] > 1.1

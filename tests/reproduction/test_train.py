@@ -1,4 +1,4 @@
-"""What is trained for a cell: federations, controls, the length of fractional steps."""
+"""Trainings of a cell: federations, controls, the length of fractional steps."""
 
 from dataclasses import replace
 from math import inf
@@ -28,8 +28,8 @@ def test_step_scale_of_a_constant_preconditioner_is_that_constant(small_fleet) -
     federation = Federation(small_fleet, training=Training(rounds=1, participation=1.0, batch=16))
     start, _ = federation.start(get("fedavg"))
     half = get("fo-fedavg", p_min=0.5, p_max=0.5)
-    found = step_scale(federation, half, {0: start.weights})
-    assert found == pytest.approx({"length": 0.5, "coordinate": 0.5}, rel=1e-5)  # float32
+    scale = step_scale(federation, half, {0: start.weights})
+    assert scale == pytest.approx({"length": 0.5, "coordinate": 0.5}, rel=1e-5)  # float32
     fractional = step_scale(federation, get("fo-fedavg"), {0: start.weights})
     assert 0.2 <= fractional["coordinate"] <= fractional["length"] < 0.7
 
@@ -47,9 +47,9 @@ def test_one_vehicle_alone_is_a_federation_of_one(tmp_path) -> None:
     alone = Cell(dataset="synthetic", method="fedavg", vehicles=1, participation=1.0, work="local")
     lab = Lab(TINY, tmp_path, device="cpu")
     lab.run([alone, replace(alone, work="federated")], Counting())
-    own = lab.get(alone)
+    record = lab.get(alone)
     federated = lab.get(replace(alone, work="federated"))
-    assert own.final("test_rmse") == federated.final("test_rmse")
+    assert record.final("test_rmse") == federated.final("test_rmse")
 
 
 @pytest.mark.parametrize("work", ["local", "pooled", "federated"])

@@ -93,8 +93,8 @@ def test_what_cannot_be_run_again_is_told(lab, compact) -> None:
     fewer = {"fleet": {"hash": "0", "vehicles": 3, "windows": {"train": 1, "test": 1}}}
     fewer["fleet"]["windows"]["validation"] = 1
     other = {key: replace(record, facts=record.facts | fewer) for key, record in compact.items()}
-    found = list(verified(lab, other, drawn(lab, other, seed=1, limit_s=600), 1, silent))
-    assert len(found) == len(other) and not any(isinstance(one, Check) for one in found)
+    entries = list(verified(lab, other, drawn(lab, other, seed=1, limit_s=600), 1, silent))
+    assert len(entries) == len(other) and not any(isinstance(result, Check) for result in entries)
 
 
 def test_telemetry_that_differs_in_its_bits_is_held_to_the_tolerance(lab, compact) -> None:
@@ -109,7 +109,7 @@ def test_the_command_ends_with_status_1_where_a_record_was_changed(
 ) -> None:
     monkeypatch.setenv("FEDWATT_DATA", str(tmp_path / "none"))
     monkeypatch.setitem(scales.SCALES, TINY.name, TINY)
-    one = {key_of(FO, TINY): compact[key_of(FO, TINY)]}
+    first = {key_of(FO, TINY): compact[key_of(FO, TINY)]}
     options = ["--device", "cpu", "--out", str(tmp_path / "out")]
 
     def run(records: dict[str, Record]):
@@ -117,10 +117,10 @@ def test_the_command_ends_with_status_1_where_a_record_was_changed(
         where = ["--records", str(tmp_path / "records"), *options]
         return CliRunner().invoke(app, ["reproduce", "verify", *where], env={"COLUMNS": "160"})
 
-    good = run(one)
+    good = run(first)
     assert good.exit_code == 0, good.output
     assert "bit for bit" in good.output and "equal" in good.output
-    bad = run({key: changed(record, "test_rmse", 5, 1.0001) for key, record in one.items()})
+    bad = run({key: changed(record, "test_rmse", 5, 1.0001) for key, record in first.items()})
     assert bad.exit_code == 1, bad.output
     assert "differs" in bad.output
     assert Lab(TINY, tmp_path / "out", device="cpu").every == []  # nothing is kept of it

@@ -24,11 +24,11 @@ def finish(program: str, *arguments: str) -> None:
 
 
 def _ended(program: str, arguments: tuple[str, ...], lines: int | None = None) -> int | None:
-    told, tell = FORKS.Pipe(duplex=False)
+    messages, tell = FORKS.Pipe(duplex=False)
     process = FORKS.Process(target=_run, args=(program, arguments, tell))
     process.start()
     tell.close()
-    with told, os.fdopen(told.fileno(), closefd=False) as printed:
+    with messages, os.fdopen(messages.fileno(), closefd=False) as printed:
         if lines is None:
             printed.read()
         else:

@@ -37,9 +37,9 @@ def test_the_built_in_fleet_learns_elevation_and_personalises() -> None:
 
 
 def test_settings_that_are_given_come_before_the_recipe() -> None:
-    given = {"data": {"features": "speed", "window": 30}, "personalisation": {"enabled": False}}
-    tables = filled(given)
-    assert tables["data"] == given["data"]
+    inputs = {"data": {"features": "speed", "window": 30}, "personalisation": {"enabled": False}}
+    tables = filled(inputs)
+    assert tables["data"] == inputs["data"]
     assert not tables["personalisation"]["enabled"]
     assert BUILT_IN.sentences(from_tables(tables))[0] == "Recipe: network alone."
     assert filled({"training": {"rounds": 5}})["training"] == {"rounds": 5}
@@ -71,12 +71,12 @@ def test_large_and_private_fleets_keep_the_plain_defaults() -> None:
 def test_a_stored_fleet_gets_what_its_channels_allow(
     tmp_path: Path, channels: tuple[str, ...], elevation: bool, sentence: str
 ) -> None:
-    given = {"fleet": {"data": store(tmp_path / "fleet", *channels)}}
-    config = from_tables(filled(given))
+    inputs = {"fleet": {"data": store(tmp_path / "fleet", *channels)}}
+    config = from_tables(filled(inputs))
     assert [choice.label for choice in config.methods] == [RECOMMENDED]
     assert config.personalisation.enabled and config.data.align and config.model.mixture
     assert (config.data.features == WITH_ELEVATION) == elevation
-    assert sentence in " ".join(choose_recipe(given).sentences(config))
+    assert sentence in " ".join(choose_recipe(inputs).sentences(config))
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_a_fleet_without_energy_predicts_from_its_state_of_charge(
     )
     trips = [Trip(name=name, channels=channels) for name in "abc"]
     write_fleet(tmp_path / "fleet", [Vehicle(name="car", trips=trips, facts=facts)], source="test")
-    given = {"fleet": {"data": str(tmp_path / "fleet")}}
-    config = from_tables(filled(given))
+    inputs = {"fleet": {"data": str(tmp_path / "fleet")}}
+    config = from_tables(filled(inputs))
     assert (config.data.target, config.data.window) == (target, window)
     assert config.personalisation.enabled
     assert not config.data.align and not config.model.mixture
     assert config.data.features == "base"
-    recipe, why = choose_recipe(given).sentences(config)
+    recipe, why = choose_recipe(inputs).sentences(config)
     assert recipe == f"Recipe: target {target} over {window} s, personalised models."
     assert "no vehicle recorded power or energy" in why
 

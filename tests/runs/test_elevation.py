@@ -61,11 +61,11 @@ def run(tmp_path_factory) -> Path:
 
 def test_records_hold_global_and_personal_errors(run):
     rows = read_table(run, "vehicles").to_pylist()
-    whole = [row for row in rows if row["stratum"] == "all"]
-    counted = {(r["method"], r["seed"], r["model"], r["vehicle"]) for r in whole}
+    complete = [row for row in rows if row["stratum"] == "all"]
+    counted = {(r["method"], r["seed"], r["model"], r["vehicle"]) for r in complete}
     # 2 methods, 2 seeds, 4 models, 3 vehicles
-    assert len(counted) == len(whole) == 48
-    assert {row["model"] for row in whole} == {*GLOBAL_MODELS, "personalised"}
+    assert len(counted) == len(complete) == 48
+    assert {row["model"] for row in complete} == {*GLOBAL_MODELS, "personalised"}
 
 
 def test_the_configuration_is_kept_with_its_new_sections(run):
@@ -118,9 +118,9 @@ def test_held_out_vehicles_teach_the_field_nothing(stored):
     settings = ElevationSettings(source="learn", minimum_vehicles=1)
     fleet = fleet_of(Source(data=str(stored)), data, settings)
     (out,) = (i for i, client in enumerate(fleet.clients) if client.held_out)
-    others = [v for i, v in enumerate(read_fleet(stored)) if i != out]
-    alone = learn(others, settings, data)
-    names = frozenset(v.name for v in others)
+    remaining = [v for i, v in enumerate(read_fleet(stored)) if i != out]
+    alone = learn(remaining, settings, data)
+    names = frozenset(v.name for v in remaining)
     together = learn(read_fleet(stored), settings, data, contributors=names)
     assert (alone.shared.elevation_m == together.shared.elevation_m).all()
     held_out = together.maps[fleet.names[out]]
@@ -182,9 +182,11 @@ def test_personal_models_are_kept_one_file_a_vehicle_and_seed(run):
     changed = 0
     for seed in (1, 2):
         for name in ("car-001", "car-002", "car-003"):
-            own = read_personalised(run, "fedavg", seed, name)
-            same = all((own[n] == shared[f"fedavg/final/seed-{seed}/{n}"]).all() for n in own)
-            one, kept = (
+            personal = read_personalised(run, "fedavg", seed, name)
+            same = all(
+                (personal[n] == shared[f"fedavg/final/seed-{seed}/{n}"]).all() for n in personal
+            )
+            first, remaining = (
                 next(
                     r["rmse"]
                     for r in rows
@@ -193,7 +195,7 @@ def test_personal_models_are_kept_one_file_a_vehicle_and_seed(run):
                 )
                 for model in ("personalised", "final")
             )
-            assert same == (one == pytest.approx(kept, rel=1e-6))
+            assert same == (first == pytest.approx(remaining, rel=1e-6))
             changed += not same
     assert changed
     with pytest.raises(RunError, match="no personalised model of 'car-9'"):
@@ -222,7 +224,7 @@ def test_baselines_of_a_run_have_the_maps_that_vehicles_learn_alone(stored):
         only = learn([vehicle], config.elevation, config.data).maps[vehicle.name]
         assert np.array_equal(alone.maps[vehicle.name].keys, only.keys)
         assert np.array_equal(alone.maps[vehicle.name].elevation_m, only.elevation_m)
-    assert any(own.nodes for own in alone.maps.values())
+    assert any(alone_map.nodes for alone_map in alone.maps.values())
 
 
 def test_the_ridge_of_a_local_only_vehicle_gains_by_its_own_map(tmp_path):

@@ -1,4 +1,4 @@
-"""What the run folder says about the fleet."""
+"""The description of the fleet in a run folder."""
 
 from dataclasses import replace
 
@@ -26,11 +26,13 @@ def test_held_out_vehicles_have_no_part_in_the_training_windows():
 def test_driving_is_counted_coarsely():
     vehicles = [make_vehicle(name, (600, 600, 600, 600, 600)) for name in ("car-1", "car-2")]
     fleet = build_fleet(vehicles, DataSettings(window=5), "toys")
-    found = coverage(fleet)
+    covered = coverage(fleet)
     # Two vehicles, five trips of ten minutes each: 100 minutes.
-    assert found["hours"] == 1.7
+    assert covered["hours"] == 1.7
     speeds = np.concatenate([t.channels["speed_mps"][::60] for v in vehicles for t in v.trips])
-    assert found["kilometres"] == pytest.approx(float(f"{speeds.sum() * 60 / 1000:.2g}"), rel=0.05)
-    low, high = found["ambient_c"]
+    assert covered["kilometres"] == pytest.approx(
+        float(f"{speeds.sum() * 60 / 1000:.2g}"), rel=0.05
+    )
+    low, high = covered["ambient_c"]
     assert low % 5 == high % 5 == 0 and low < high
     assert coverage(replace(fleet, clients=())) == {}

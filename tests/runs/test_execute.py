@@ -172,10 +172,10 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         Run(from_toml(CONFIG), out=out, observer=Silent(5), checkpoint_seconds=0.0).execute()
-    kept = sorted((out / "checkpoint" / "fedavg").glob("round-*"))
-    assert [folder.name for folder in kept] == ["round-000003", "round-000004", "round-000005"]
-    (kept[2] / "state.safetensors").write_bytes(b"")
-    (kept[1] / "manifest.json").unlink()
+    ordered = sorted((out / "checkpoint" / "fedavg").glob("round-*"))
+    assert [folder.name for folder in ordered] == ["round-000003", "round-000004", "round-000005"]
+    (ordered[2] / "state.safetensors").write_bytes(b"")
+    (ordered[1] / "manifest.json").unlink()
     again = Silent()
     Run(from_toml(CONFIG), out=out, observer=again, resume=True).execute()
     assert "round-000005 is damaged" in caplog.text and "round-000004 is damaged" in caplog.text

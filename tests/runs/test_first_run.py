@@ -20,12 +20,12 @@ RATES = {"fedavg": 1.0, "half": 0.5, "double": 2.0}
 def run(tmp_path_factory):
     """FedAvg at its rate, half and twice that, and FO-RI-FedAvg, with baselines."""
     learning_rate = DEFAULT_METHODS["fedavg"]
-    own = DEFAULT_METHODS["fo-ri-fedavg"]
+    local = DEFAULT_METHODS["fo-ri-fedavg"]
     methods = [
         {"name": "fedavg", "label": label, "learning_rate": factor * learning_rate}
         for label, factor in RATES.items()
     ]
-    methods.append({"name": "fo-ri-fedavg", "learning_rate": own, "directions": 4})
+    methods.append({"name": "fo-ri-fedavg", "learning_rate": local, "directions": 4})
     tables = {"fleet": {"vehicles": 6}, "training": {"rounds": 16, "participation": 0.5}}
     folder = tmp_path_factory.mktemp("first") / "run"
     Run(from_tables(tables | {"method": methods}), out=folder, observer=Silent()).execute()
@@ -37,9 +37,9 @@ def pair(run, label):
 
     def chosen(columns: Columns) -> Columns:
         keep = np.isin(columns["method"], [label, "fo-ri-fedavg"])
-        own = {name: values[keep] for name, values in columns.items()}
-        named = ["fedavg" if method == label else method for method in own["method"]]
-        return {**own, "method": np.array(named, dtype=object)}
+        remaining_columns = {name: values[keep] for name, values in columns.items()}
+        named = ["fedavg" if method == label else method for method in remaining_columns["method"]]
+        return {**remaining_columns, "method": np.array(named, dtype=object)}
 
     tables = {n: chosen(getattr(run, n)) for n in ("rounds", "clients", "vehicles", "timing")}
     origin = replace(run.origins[0], methods=frozenset(("fedavg", "fo-ri-fedavg")))

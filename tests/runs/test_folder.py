@@ -25,16 +25,19 @@ def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, said = process.communicate(timeout=120)
-    return process.returncode, " ".join(said.split())
+    _, message = process.communicate(timeout=120)
+    return process.returncode, " ".join(message.split())
 
 
 def test_two_runs_at_once(tmp_path: Path) -> None:
     """They differ in their seeds, and begin together: one of them is refused."""
     both = [start("--rounds", "20", "--seeds", seed, "--out", "run", cwd=tmp_path) for seed in "12"]
-    (first, one), (second, other) = map(ended, both)
-    assert sorted((first, second)) == [0, 2], (one, other)
-    assert "Another process is writing into run." in one + other or "already holds" in one + other
+    (first, single), (second, other) = map(ended, both)
+    assert sorted((first, second)) == [0, 2], (single, other)
+    assert (
+        "Another process is writing into run." in single + other
+        or "already holds" in single + other
+    )
 
 
 def test_resume_while_it_runs_and_after_a_kill(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def run(fleet, tmp_path_factory):
 
 def kept_rmse(folder):
     rows = read_table(folder, "vehicles").to_pylist()
-    found = [r["rmse"] for r in rows if r["model"] == "final" and r["stratum"] == "all"]
-    return float(np.mean(found))
+    result = [r["rmse"] for r in rows if r["model"] == "final" and r["stratum"] == "all"]
+    return float(np.mean(result))
 
 
 def test_ridges_help_a_network_that_has_hardly_been_trained(run):
@@ -83,16 +83,16 @@ def test_the_file_of_a_vehicle_predicts_as_well_as_its_run_said(run, fleet, tmp_
     errors = []
     for trip in vehicle.trips:
         if not card.role_of(trip.name, vehicle.name):
-            found = predict_trip(model, trip, vehicle.name).windows_wh[::10]
+            windows_wh = predict_trip(model, trip, vehicle.name).windows_wh[::10]
             total = np.concatenate([[0.0], np.cumsum(trip.channels["energy_wh"])])
-            errors.append(found - (total[60:] - total[:-60])[::10])
+            errors.append(windows_wh - (total[60:] - total[:-60])[::10])
     rows = read_table(run, "vehicles").to_pylist()
-    (said,) = (
+    (message,) = (
         row["rmse"]
         for row in rows
         if (row["model"], row["vehicle"], row["stratum"]) == ("final", vehicle.name, "all")
     )
-    assert np.sqrt(np.mean(np.concatenate(errors) ** 2)) == pytest.approx(said, rel=1e-4)
+    assert np.sqrt(np.mean(np.concatenate(errors) ** 2)) == pytest.approx(message, rel=1e-4)
 
 
 def test_a_real_fleet_refuses_mixtures(fleet):

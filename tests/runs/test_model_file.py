@@ -21,8 +21,8 @@ def test_a_model_comes_back_under_its_own_names(tmp_path):
     write_models(tmp_path, tensors, config)
     assert read_model_config(tmp_path) == config
     for key, value in weights.items():  # seed 1 is not the beginning of seed 11
-        found = read_model(tmp_path, *key)
-        assert list(found) == ["output.bias"] and found["output.bias"] == [value]
+        result = read_model(tmp_path, *key)
+        assert list(result) == ["output.bias"] and result["output.bias"] == [value]
     with pytest.raises(RunError, match="has not trained 'fedprox' yet"):
         read_model(tmp_path, "fedprox", "best", 1)
 

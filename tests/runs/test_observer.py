@@ -61,14 +61,14 @@ class Everything:
         self.seen: list[object] = []
 
     def __getattr__(self, event: str) -> Callable[..., None]:
-        return lambda *about: self.seen.append((event, about))
+        return lambda *subject: self.seen.append((event, subject))
 
 
 def test_every_event_is_forwarded() -> None:
     assert set(EVENTS) == {name for name in vars(Observer) if name.startswith("on_")}
     each = Everything(), Everything()
-    for event, about in EVENTS.items():
-        getattr(Observers(each), event)(*about)
+    for event, subject in EVENTS.items():
+        getattr(Observers(each), event)(*subject)
     assert each[0].seen == each[1].seen == list(EVENTS.items())
 
 

@@ -59,9 +59,9 @@ def test_the_last_rounds_own_models_are_in_the_tables_and_on_disk(run: Path, met
             == (method, "personalised", seed, "all")
         ]
         assert len(rows) == 4
-        own = [row for row in rows if not row["held_out"]]
-        pooled = sum(row["windows"] * row["rmse"] ** 2 for row in own)
-        windows = sum(row["windows"] for row in own)
+        trained_rows = [row for row in rows if not row["held_out"]]
+        pooled = sum(row["windows"] * row["rmse"] ** 2 for row in trained_rows)
+        windows = sum(row["windows"] for row in trained_rows)
         assert last["personal_rmse"] == pytest.approx(sqrt(pooled / windows))
         (away,) = [row["rmse"] for row in rows if row["held_out"]]
         assert last["personal_held_out_rmse"] == pytest.approx(away)
@@ -100,5 +100,5 @@ def test_own_models_of_a_training_in_memory_are_saved(run: Path, tmp_path: Path)
     energies = trained.predict(fleet)
     assert not np.array_equal(energies["car-001"], trained.predict(fleet, model="last")["car-001"])
     back = load(trained.save(tmp_path / "saved"), fleet=fleet)
-    for name, own in energies.items():
-        np.testing.assert_allclose(back.predict(fleet)[name], own, rtol=1e-6)
+    for name, energy in energies.items():
+        np.testing.assert_allclose(back.predict(fleet)[name], energy, rtol=1e-6)

@@ -17,8 +17,8 @@ def start(done: int) -> dict:
 
 def test_rounds_after_a_restart_count_in_place_of_those_before() -> None:
     again = [line | {"n": 10 + line["round"]} for line in lines(2, 3)]
-    found = rounds_in([start(0), *lines(1, 2, 3), start(1), *again])["fedavg"]
-    assert {t: line["n"] for t, line in found.items()} == {1: 1, 2: 12, 3: 13}
+    rounds = rounds_in([start(0), *lines(1, 2, 3), start(1), *again])["fedavg"]
+    assert {t: line["n"] for t, line in rounds.items()} == {1: 1, 2: 12, 3: 13}
 
 
 def test_a_line_that_a_kill_has_cut_is_dropped(tmp_path: Path) -> None:
@@ -40,5 +40,5 @@ def test_rounds_of_other_machines_are_added_at_the_end(tmp_path: Path) -> None:
     log.on_start("fedavg", 2, 2)
     rows = [{"round": t, "seed": 1, "test_rmse": 50.0 - t} for t in (0, 1, 2)]
     log.on_end("fedavg", History("fedavg", rows, [], [{"round": t, "total": t} for t in (0, 1, 2)]))
-    found = rounds_in(events((tmp_path / FILE).read_bytes()))["fedavg"]
-    assert {t: line["rows"][0]["test_rmse"] for t, line in found.items()} == {1: 49.0, 2: 48.0}
+    rounds = rounds_in(events((tmp_path / FILE).read_bytes()))["fedavg"]
+    assert {t: line["rows"][0]["test_rmse"] for t, line in rounds.items()} == {1: 49.0, 2: 48.0}

@@ -27,14 +27,14 @@ def row(round: int, seed: int, rmse: float) -> dict:
 
 
 def test_rounds_of_the_history_are_told_at_the_end() -> None:
-    told = Told()
-    observer = Replayed(told)
+    messages = Told()
+    observer = Replayed(messages)
     observer.on_start("fedavg", 3, 3)
     # The third round was trained here; rows of the others lie in the history, by seeds.
     observer.on_round("fedavg", SimpleNamespace(round=3), RoundRecord([row(3, 1, 7.0)], [], {}))
     rows = [row(0, 1, 99.0), row(2, 1, 8.0), row(1, 1, 9.0), row(1, 2, 9.5), row(3, 1, 7.0)]
     observer.on_end("fedavg", History("fedavg", rounds=rows))
-    assert told.calls == [
+    assert messages.calls == [
         ("start", "fedavg", 0),
         (3, [7.0]),
         (1, [9.0, 9.5]),

@@ -1,4 +1,4 @@
-"""What is handed to trackers."""
+"""Scalars and files for trackers."""
 
 from pathlib import Path
 
@@ -11,13 +11,13 @@ def test_means_are_over_the_seeds_that_have_a_number() -> None:
         {"seed": 2, "test_rmse": float("nan")},
     ]
     means = {"test_rmse": 40.0, "learning_rate": 0.1}
-    own = {"seed-1/test_rmse": 40.0, "seed-1/learning_rate": 0.1}
-    assert all_scalars(rows) == means | own
+    seed_scalars = {"seed-1/test_rmse": 40.0, "seed-1/learning_rate": 0.1}
+    assert all_scalars(rows) == means | seed_scalars
 
 
 def test_only_files_that_are_there_are_handed_on(tmp_path: Path) -> None:
     (tmp_path / "figures").mkdir()
     for name in ("config.toml", "figures/error.svg", "figures/error.pdf"):
         (tmp_path / name).touch()
-    found = [str(file.relative_to(tmp_path)) for file in artefacts(tmp_path)]
-    assert found == ["config.toml", "figures/error.svg"]
+    result = [str(file.relative_to(tmp_path)) for file in artefacts(tmp_path)]
+    assert result == ["config.toml", "figures/error.svg"]

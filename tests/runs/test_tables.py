@@ -89,7 +89,7 @@ def test_rows_that_are_added_make_the_file_of_all_rows(tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     made: dict[str, Any] = {}
     rows = [{"method": "fedavg", "seed": 1, "round": n, "vehicle": f"car-{n}"} for n in range(5)]
-    own = {"own_number": 0.5}
+    extra_columns = {"own_number": 0.5}
     for last in (2, 2, 4):
         write_table(tmp_path, "clients", rows[:last], made)
         write_table(tmp_path / "whole", "clients", rows[:last])
@@ -98,7 +98,7 @@ def test_rows_that_are_added_make_the_file_of_all_rows(tmp_path: Path) -> None:
         ]
         assert files[0] == files[1]
     # What a rule of one's own records from some round on is unknown in the rounds before.
-    rows[4] |= own
+    rows[4] |= extra_columns
     write_table(tmp_path, "clients", rows, made)
     column = read_table(tmp_path, "clients").to_pylist()
     assert [isnan(row["own_number"]) for row in column] == [True] * 4 + [False]

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 
 def run(out: Path, stop_after: int = 0, resume: bool = False) -> None:
-    asked = "[track]\ntensorboard = true\nmlflow = true\nwandb = true\n"
-    config = from_toml(SMALL + asked)
+    requests = "[track]\ntensorboard = true\nmlflow = true\nwandb = true\n"
+    config = from_toml(SMALL + requests)
     followed = Observers((Reporter(), *trackers(config, out), Silent(stop_after)))
     Run(config, out=out, observer=followed, resume=resume, checkpoint_seconds=0).execute()
 
@@ -51,8 +51,8 @@ def test_tensorboard_shows_the_curves(tracked: Path) -> None:
 
     folder = tracked / "tensorboard"
     curves = EventAccumulator(str(folder / "fedavg" / "seed-1")).Reload()
-    found = {event.step: event.value for event in curves.Scalars("test_rmse")}
-    assert found == pytest.approx(expected(tracked), rel=1e-6)
+    result = {event.step: event.value for event in curves.Scalars("test_rmse")}
+    assert result == pytest.approx(expected(tracked), rel=1e-6)
     text = EventAccumulator(str(folder / "vehicles")).Reload().Tensors("vehicles/text_summary")
     assert "car-003" in text[0].tensor_proto.string_val[0].decode()
 
@@ -80,8 +80,8 @@ def test_mlflow_goes_on_in_a_folder_with_an_apostrophe(
     out.mkdir()
     config = from_toml(SMALL + "[track]\nmlflow = true\n")
     began, goes_on = (trackers(config, out)[0] for _ in range(2))
-    for one in (began, goes_on):
-        one.on_start("fedavg", 0, 2)
+    for events in (began, goes_on):
+        events.on_start("fedavg", 0, 2)
     assert began.runs == goes_on.runs
 
 
@@ -109,12 +109,12 @@ def chunks(file: Path) -> Iterator[bytes]:
 def test_wandb_keeps_the_curves_offline(tracked: Path) -> None:
     from wandb.proto import wandb_internal_pb2
 
-    found: dict[int, float] = {}
+    result: dict[int, float] = {}
     for file in sorted((tracked / "wandb").glob("offline-run-*/*.wandb")):
         for chunk in chunks(file):
             record = wandb_internal_pb2.Record()
             record.ParseFromString(chunk)
             items = {item.key or item.nested_key[0]: item for item in record.history.item}
             if "seed-1/test_rmse" in items:
-                found[record.history.step.num] = float(items["seed-1/test_rmse"].value_json)
-    assert found == pytest.approx(expected(tracked))
+                result[record.history.step.num] = float(items["seed-1/test_rmse"].value_json)
+    assert result == pytest.approx(expected(tracked))

@@ -1,4 +1,4 @@
-"""What comes out of training, in memory and from a run folder."""
+"""The result of training, in memory and from a run folder."""
 
 import math
 from dataclasses import replace
@@ -58,8 +58,8 @@ def trained(fleet: Fleet) -> Trained:
 
 def rmse(trained: Trained, fleet: Fleet, **which) -> float:
     """Over all test windows of a fleet."""
-    found = trained.predict(fleet, **which)
-    errors = [found[c.name] - c.energy_wh(c.labels["test"]) for c in fleet.clients]
+    predictions = trained.predict(fleet, **which)
+    errors = [predictions[c.name] - c.energy_wh(c.labels["test"]) for c in fleet.clients]
     return math.sqrt(np.mean(np.concatenate(errors) ** 2))
 
 
@@ -89,19 +89,21 @@ def test_a_vehicle_from_elsewhere_is_scaled_by_its_own_trips(trained: Trained) -
 
 def test_a_trip_is_aligned_as_its_vehicle_was_for_training() -> None:
     vehicles = [synthetic_vehicle(f"car-00{n}", seed=1, trips=6) for n in (1, 2)]
-    ahead = [replace(one, trips=tuple(map(two_seconds_ahead, one.trips))) for one in vehicles]
+    ahead = [
+        replace(vehicle, trips=tuple(map(two_seconds_ahead, vehicle.trips))) for vehicle in vehicles
+    ]
     fleet = build_fleet(ahead, replace(SETTINGS, align=True), "early")
     client = fleet.clients[0]
     assert client.lag_s == pytest.approx(2.0, abs=0.5)
-    one = Run.on(fleet, MLP(10, 8, (5,)), training=TRAINING).train("fedavg")
+    single_run = Run.on(fleet, MLP(10, 8, (5,)), training=TRAINING).train("fedavg")
     trip = next(trip for trip in ahead[0].trips if trip.name == client.trips["test"][0])
-    found = one.predict(trip, vehicle="car-001")[::97]
-    expected = one.predict(fleet)["car-001"]
-    np.testing.assert_allclose(found, expected[: len(found)], rtol=1e-5)
-    np.testing.assert_array_equal(one.predict(ahead[0])[trip.name][::97], found)
+    predictions = single_run.predict(trip, vehicle="car-001")[::97]
+    expected = single_run.predict(fleet)["car-001"]
+    np.testing.assert_allclose(predictions, expected[: len(predictions)], rtol=1e-5)
+    np.testing.assert_array_equal(single_run.predict(ahead[0])[trip.name][::97], predictions)
     # A vehicle that has been aligned is not delayed again.
-    twice = one.predict(aligned(ahead[0], client.lag_s))[trip.name][::97]
-    np.testing.assert_array_equal(twice, found)
+    twice = single_run.predict(aligned(ahead[0], client.lag_s))[trip.name][::97]
+    np.testing.assert_array_equal(twice, predictions)
 
 
 def two_seconds_ahead(trip: Trip) -> Trip:
@@ -125,10 +127,10 @@ def test_mixtures_predict_as_they_do_in_the_run(tmp_path: Path) -> None:
     back = load(tmp_path / "run")
     used = load_run(tmp_path / "run").vehicles
     rows = where(used, model="final", stratum="all")
-    found = back.predict(back.fleet)
+    predictions = back.predict(back.fleet)
     for name, recorded in zip(rows["vehicle"], rows["rmse"], strict=True):
         client = back._client(name)
-        error = found[name] - client.energy_wh(client.labels["test"])
+        error = predictions[name] - client.energy_wh(client.labels["test"])
         assert math.sqrt(np.mean(error**2)) == pytest.approx(recorded, rel=1e-5)
     vehicle = synthetic_vehicle("car-002", trips=12)
     card = back.export(tmp_path / "model.onnx", vehicle=vehicle)
@@ -148,9 +150,9 @@ def test_saved_and_loaded(trained: Trained, fleet: Fleet, tmp_path: Path) -> Non
     assert back.config.model.hidden == (5,)
     assert back.config == trained.config
     assert_frame_equal(back.frame(), trained.frame(), check_column_order=False)
-    for name, found in back.predict(fleet, seed=2).items():
+    for name, result in back.predict(fleet, seed=2).items():
         # Equal but for where weights lie in memory, which may change how a product is rounded.
-        np.testing.assert_allclose(found, trained.predict(fleet, seed=2)[name], rtol=1e-6)
+        np.testing.assert_allclose(result, trained.predict(fleet, seed=2)[name], rtol=1e-6)
     assert load_run(str(folder)).methods == ("fedprox",)
     with pytest.raises(RunError, match="exists and is not empty"):
         trained.save(folder)
@@ -169,9 +171,9 @@ def test_one_of_several_methods_is_saved_alone(tmp_path: Path) -> None:
     }
     Run(from_tables(tables), out=tmp_path / "both").execute()
     both = load(tmp_path / "both", method="fedprox")
-    one = load(both.save(tmp_path / "one", baselines=False))
-    assert [choice.label for choice in one.config.methods] == ["fedprox"]
-    assert torch.equal(one.state.weights, both.state.weights)
+    loaded = load(both.save(tmp_path / "one", baselines=False))
+    assert [choice.label for choice in loaded.config.methods] == ["fedprox"]
+    assert torch.equal(loaded.state.weights, both.state.weights)
 
 
 def test_exported_predicts_the_same(trained: Trained, tmp_path: Path) -> None:
@@ -181,22 +183,22 @@ def test_exported_predicts_the_same(trained: Trained, tmp_path: Path) -> None:
     model = EnergyModel(tmp_path / "model.onnx")
     trip = vehicle.trips[0]
     columns = trip_features(trip, feature_names("base"), "car-001")
-    found = model.energies(columns, np.arange(9, trip.seconds))
+    energies_wh = model.energies(columns, np.arange(9, trip.seconds))
     expected = trained.predict(trip, vehicle="car-001", seed=2)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(energies_wh, expected, rtol=1e-4, atol=1e-3)
 
 
 def test_personal_models(trained: Trained, fleet: Fleet, tmp_path: Path) -> None:
-    own = trained.personalise(Personalisation(rates=(0.01,), steps=(20,), batch=16))
+    tuned = trained.personalise(Personalisation(rates=(0.01,), steps=(20,), batch=16))
     # Chosen by validation, so no worse there; on test windows it only differs.
-    assert rmse(own, fleet) != rmse(trained, fleet) == rmse(own, fleet, model="final")
-    back = load(own.save(tmp_path / "own"))
-    expected = own.predict(fleet)["car-003"]
+    assert rmse(tuned, fleet) != rmse(trained, fleet) == rmse(tuned, fleet, model="final")
+    back = load(tuned.save(tmp_path / "own"))
+    expected = tuned.predict(fleet)["car-003"]
     np.testing.assert_allclose(back.predict(fleet)["car-003"], expected, rtol=1e-6)
     with pytest.raises(SettingError, match="has no model of its own"):
         trained.predict(fleet, model="personalised")
     with pytest.raises(SettingError, match="say whose"):
-        own.export(tmp_path / "model.onnx")
+        tuned.export(tmp_path / "model.onnx")
 
 
 def test_reports_of_what_is_in_memory(
@@ -221,12 +223,12 @@ def test_reports_of_what_is_in_memory(
 
 def test_own_objects_are_written_down_by_reference(fleet: Fleet, tmp_path: Path) -> None:
     method = Method("pulled", (Proximal(mu=0.3),))
-    one = Run.on(fleet, Line(10, 8), training=TRAINING).train(method)
-    assert one.config.model.name.endswith(":Line")
-    (choice,) = one.config.methods
+    outcome = Run.on(fleet, Line(10, 8), training=TRAINING).train(method)
+    assert outcome.config.model.name.endswith(":Line")
+    (choice,) = outcome.config.methods
     assert (choice.label, choice.method.name) == ("pulled", "proximal")
-    back = load(one.save(tmp_path / "own"))
-    expected = one.predict(fleet)["car-001"]
+    back = load(outcome.save(tmp_path / "own"))
+    expected = outcome.predict(fleet)["car-001"]
     np.testing.assert_allclose(back.predict(fleet)["car-001"], expected, rtol=1e-6)
 
 
@@ -236,22 +238,22 @@ def test_names_of_methods() -> None:
 
     for name in ("scaffold", "fo-ri-fedavg@krum+adam", "fedavg"):
         assert named(get(name)).method.name == name
-    own = Method("mine", get("scaffold").local, get("scaffold").server)
-    name = named(own).method.name
+    renamed = Method("mine", get("scaffold").local, get("scaffold").server)
+    name = named(renamed).method.name
     assert name == "fedwatt.methods.scaffold:ControlVariates@fedwatt.methods.scaffold:Scaffold"
-    assert get(name).rules == own.rules
+    assert get(name).rules == renamed.rules
     assert named(Method("safe", (), defence=Krum())).method.name == "fedavg@krum+average"
 
 
 def test_a_network_that_no_name_makes(fleet: Fleet, tmp_path: Path) -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(80, 3), nn.Tanh(), nn.Linear(3, 1))
-    one = Run.on(fleet, network, training=TRAINING).train("fedavg")
-    folder = one.save(tmp_path / "own")
-    assert one.config.model.name == "own"
+    outcome = Run.on(fleet, network, training=TRAINING).train("fedavg")
+    folder = outcome.save(tmp_path / "own")
+    assert outcome.config.model.name == "own"
     with pytest.raises(SettingError, match=r"was given as an object in Python.*load\(RUN, model="):
         load(folder).predict(fleet)
     back = load(folder, model=network)
-    expected = one.predict(fleet)["car-001"]
+    expected = outcome.predict(fleet)["car-001"]
     np.testing.assert_allclose(back.predict(fleet)["car-001"], expected, rtol=1e-6)
     back.export(tmp_path / "model.onnx")
     assert EnergyModel(tmp_path / "model.onnx").card.backbone == "own"
@@ -265,21 +267,21 @@ def test_a_synthetic_fleet_is_made_again_whatever_its_number_of_trips(tmp_path: 
 
 
 def test_references_are_worked_out_unless_unwanted(fleet: Fleet, tmp_path: Path) -> None:
-    one = Run.on(fleet, training=TRAINING).train("fedavg")
-    for name, wanted in (("with", True), ("without", False)):
-        saved = one.save(tmp_path / name, baselines=wanted)
+    outcome = Run.on(fleet, training=TRAINING).train("fedavg")
+    for name, expected in (("with", True), ("without", False)):
+        saved = outcome.save(tmp_path / name, baselines=expected)
         trained_there = Run.on(fleet, training=TRAINING).train(
-            "fedavg", out=tmp_path / f"{name}-out", baselines=wanted
+            "fedavg", out=tmp_path / f"{name}-out", baselines=expected
         )
         for folder in (saved, trained_there.folder):
             assert folder is not None
-            assert (folder / "baselines.parquet").exists() == wanted
+            assert (folder / "baselines.parquet").exists() == expected
 
 
 def test_a_fleet_that_is_not_stored(trained: Trained, fleet: Fleet, tmp_path: Path) -> None:
     some = Fleet(fleet.clients[:2], fleet.settings, "by hand")
-    one = Run.on(some, training=TRAINING).train("fedavg")
-    folder = one.save(tmp_path / "own")
+    outcome = Run.on(some, training=TRAINING).train("fedavg")
+    folder = outcome.save(tmp_path / "own")
     with pytest.raises(DataError, match="was made in Python and is not stored"):
         _ = load(folder).fleet
     assert load(folder, fleet=some).fleet is some
@@ -296,15 +298,15 @@ def test_vehicles_on_the_road_are_not_here(trained: Trained, fleet: Fleet, tmp_p
 
 def test_privacy_is_accounted_for_in_memory_as_in_a_folder(fleet: Fleet, tmp_path: Path) -> None:
     training = replace(TRAINING, sampling="poisson")
-    told: list[float] = []
+    messages: list[float] = []
     private = Run.on(fleet, MLP(10, 8, (5,)), training=training, device="cpu")
     trained = private.train(
         "fedavg@private",
-        on_round=lambda state, record: told.extend(row["epsilon"] for row in record.rounds),
+        on_round=lambda state, record: messages.extend(row["epsilon"] for row in record.rounds),
     )
     spent = trained.frame()["epsilon"].to_list()
     beside = private.train("fedavg@private", out=tmp_path / "out", baselines=False)
-    assert spent == beside.frame()["epsilon"].to_list() == [0.0, *told]
+    assert spent == beside.frame()["epsilon"].to_list() == [0.0, *messages]
     expected = Budget(1.0, training.participation, 3**-1.1)
     assert spent == [expected.epsilon(rounds) for rounds in (0, 1, 2)]
     saved = load_run(trained.save(tmp_path / "saved", baselines=False))
@@ -324,9 +326,9 @@ def test_training_into_a_folder_goes_on_after_a_stop(fleet: Fleet, tmp_path: Pat
         run.train("scaffold", out=tmp_path / "run", on_round=stop)
     with pytest.raises(RunError, match="already holds a run"):
         run.train("scaffold", out=tmp_path / "run")
-    found = run.train("scaffold", out=tmp_path / "run", resume=True)
-    assert torch.equal(found.state.weights, expected.state.weights)
-    assert found.folder == tmp_path / "run"
+    outcome = run.train("scaffold", out=tmp_path / "run", resume=True)
+    assert torch.equal(outcome.state.weights, expected.state.weights)
+    assert outcome.folder == tmp_path / "run"
 
 
 @pytest.mark.parametrize(

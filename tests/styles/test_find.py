@@ -29,13 +29,13 @@ BRISK = 2.4
 def vehicle(name: str, ramp_mps2: float, draw: np.random.Generator) -> Vehicle:
     """One that takes every change of the wanted speed at about the same rate."""
     trips = []
-    own = ramp_mps2 * np.exp(0.08 * draw.normal())
+    vehicle_ramp = ramp_mps2 * np.exp(0.08 * draw.normal())
     for number in range(6):
-        wanted = np.repeat(draw.uniform(5, 20, 20), 20)
+        expected = np.repeat(draw.uniform(5, 20, 20), 20)
         speed = np.empty(400)
-        now = wanted[0]
-        for second, goal in enumerate(wanted):
-            now += np.clip(goal - now, -own, own)
+        now = expected[0]
+        for second, goal in enumerate(expected):
+            now += np.clip(goal - now, -vehicle_ramp, vehicle_ramp)
             speed[second] = now
         change = np.gradient(speed)
         energy = 0.1 + 0.03 * speed + 0.4 * speed * change / 3.6 + draw.normal(0, 0.05, 400)
@@ -62,22 +62,22 @@ def styles_of(federation: Federation, **options: int) -> Styles:
 
 def test_calm_and_brisk_drivers_are_two_styles() -> None:
     truth = [0, 1] * 8
-    fleet = build_fleet(vehicles([(CALM, BRISK)[one] for one in truth]), SETTINGS, "two")
-    found = looked_at(fleet)
-    assert (found.clusters, found.sizes, found.seeds) == (2, (8, 8), (1, 2))
-    assert found.probability <= 0.05 and found.agreement == 1.0
-    assert adjusted_rand(np.array(truth), np.array([*found.members.values()])) == 1.0
-    assert found.sentence.startswith("2 driving styles beyond chance (p = 0.0")
+    fleet = build_fleet(vehicles([(CALM, BRISK)[style] for style in truth]), SETTINGS, "two")
+    page_state = looked_at(fleet)
+    assert (page_state.clusters, page_state.sizes, page_state.seeds) == (2, (8, 8), (1, 2))
+    assert page_state.probability <= 0.05 and page_state.agreement == 1.0
+    assert adjusted_rand(np.array(truth), np.array([*page_state.members.values()])) == 1.0
+    assert page_state.sentence.startswith("2 driving styles beyond chance (p = 0.0")
     # What tells them apart is how speed changes, not how fast the roads are.
-    assert next(iter(found.profile)) == "spread of acceleration, m/s²"
-    assert Styles.from_json(found.to_json()) == found
+    assert next(iter(page_state.profile)) == "spread of acceleration, m/s²"
+    assert Styles.from_json(page_state.to_json()) == page_state
 
 
 def test_drivers_of_one_kind_are_one_style() -> None:
     ramps = [1.2 * np.exp(0.3 * x) for x in np.random.default_rng(1).normal(size=16)]
-    found = looked_at(build_fleet(vehicles(ramps), SETTINGS, "one"))
-    assert (found.clusters, found.sizes) == (1, (16,))
-    assert found.sentence.startswith("No driving styles")
+    page_state = looked_at(build_fleet(vehicles(ramps), SETTINGS, "one"))
+    assert (page_state.clusters, page_state.sizes) == (1, (16,))
+    assert page_state.sentence.startswith("No driving styles")
 
 
 def test_nothing_is_left_of_what_the_fleet_does_at_the_same_speed() -> None:
@@ -93,18 +93,18 @@ def test_nothing_is_left_of_what_the_fleet_does_at_the_same_speed() -> None:
 def test_the_scale_of_a_fleet_is_that_of_all_its_seconds() -> None:
     three = vehicles([CALM, BRISK, BRISK])
     fleet = build_fleet(three, SETTINGS, "three")
-    found = fleet_scale(np.sum([scale_sums(client) for client in fleet.clients], axis=0), 3)
+    scale = fleet_scale(np.sum([scale_sums(client) for client in fleet.clients], axis=0), 3)
     # All trips are equally long, and all vehicles have as many to train with.
     rows = np.concatenate(
         [
-            trip_features(trip, fleet.features, one.name)
-            for one, client in zip(three, fleet.clients, strict=True)
-            for trip in one.trips
+            trip_features(trip, fleet.features, style_of_vehicle.name)
+            for style_of_vehicle, client in zip(three, fleet.clients, strict=True)
+            for trip in style_of_vehicle.trips
             if trip.name in client.trips["train"]
         ]
     )
-    assert found.center == pytest.approx(rows.mean(axis=0))
-    assert found.scale == pytest.approx(rows.std(axis=0))
+    assert scale.center == pytest.approx(rows.mean(axis=0))
+    assert scale.scale == pytest.approx(rows.std(axis=0))
     assert motion_features(fleet.features).tolist() == [True, True, False]
 
 
@@ -116,9 +116,11 @@ def test_one_clear_sentence_each() -> None:
     with pytest.raises(SettingError, match="'speed' is not among the features"):
         looked_at(build_fleet(six, replace(SETTINGS, features="acceleration"), "six"))
     network = nn.Sequential(nn.Flatten(), nn.Linear(60, 3), nn.Tanh(), nn.Linear(3, 1))
-    own = Federation(build_fleet(six, SETTINGS, "six"), network, training=Training(rounds=1))
+    trained_federation = Federation(
+        build_fleet(six, SETTINGS, "six"), network, training=Training(rounds=1)
+    )
     with pytest.raises(SettingError, match="read off a hidden layer"):
-        styles_of(own)
+        styles_of(trained_federation)
 
 
 def test_the_example_reads_a_run_and_writes_its_clusters(

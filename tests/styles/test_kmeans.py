@@ -15,9 +15,9 @@ def test_two_groups_on_a_line() -> None:
     points, two = found([-6, -5, -4, 4, 5, 6], 2)
     assert sorted(two.centres.ravel().tolist()) == pytest.approx([-5, 5])
     assert two.within == pytest.approx(4)  # 1 + 0 + 1 on both sides
-    one = two.of(points)[:3]
+    first = two.of(points)[:3]
     other = two.of(points)[3:]
-    assert len(set(one)) == len(set(other)) == 1 and one[0] != other[0]
+    assert len(set(first)) == len(set(other)) == 1 and first[0] != other[0]
 
 
 def test_no_cluster_has_fewer_vehicles_than_may_be_summed() -> None:

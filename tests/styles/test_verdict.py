@@ -10,17 +10,17 @@ def evaluated(points: np.ndarray) -> tuple[Excess, np.ndarray]:
     points = points - points.mean(axis=0)
     rng = np.random.default_rng(1)
     spread = points.std(axis=0)
-    found = explained(points, spread, 3, rng, fewest=3)
-    return excess(found, len(points), spread, rng, fewest=3), found.shares
+    explanation = explained(points, spread, 3, rng, fewest=3)
+    return excess(explanation, len(points), spread, rng, fewest=3), explanation.shares
 
 
 def test_two_clouds_are_more_than_chance() -> None:
     draw = np.random.default_rng(0)
     side = np.repeat([-4.0, 4.0], 12)
     points = np.stack([side + draw.normal(size=24), draw.normal(size=24)], axis=1)
-    found, shares = evaluated(points)
-    assert found.above.argmax() == 0  # two clusters, not three
-    assert found.probability == 0.01  # none of 99 draws
+    result, shares = evaluated(points)
+    assert result.above.argmax() == 0  # two clusters, not three
+    assert result.probability == 0.01  # none of 99 draws
     assert 0.85 < shares[0] <= shares[1]
 
 
@@ -34,9 +34,9 @@ def test_one_cloud_is_not() -> None:
 
 
 def test_adjusted_rand_index_by_hand() -> None:
-    one = np.array([0, 0, 0, 1, 1, 1])
+    values = np.array([0, 0, 0, 1, 1, 1])
     other = np.array([0, 0, 1, 1, 1, 1])
     # Pairs together in both: 1 + 3 = 4; in one 6, in the other 1 + 6 = 7, of 15.
-    assert adjusted_rand(one, other) == pytest.approx((4 - 42 / 15) / (6.5 - 42 / 15))
-    assert adjusted_rand(one, one[::-1]) == 1.0
+    assert adjusted_rand(values, other) == pytest.approx((4 - 42 / 15) / (6.5 - 42 / 15))
+    assert adjusted_rand(values, values[::-1]) == 1.0
     assert adjusted_rand(np.zeros(4, int), np.zeros(4, int)) == 1.0

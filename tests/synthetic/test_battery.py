@@ -44,7 +44,7 @@ def one_drive(start_soc: float) -> Drives:
 
 @dataclass(frozen=True, eq=False)
 class EnergyAccount:
-    """Where the energy of each step went, Wh [steps]: released = drawn + heat + transient.
+    """Return the balance of each step's energy, Wh [steps]: released = drawn + heat + transient.
 
     `released` left the chemistry, `drawn` left the terminals, `heat` warmed the resistances,
     `transient` is what the step added to the capacitors, of the size they had in that step.
@@ -118,10 +118,10 @@ def test_voltage_under_constant_current_by_hand():
 
 
 def test_pack_voltage_is_ns_cells_and_current_np_cells():
-    one = respond(Pack(cell=FLAT_CELL, in_series=1, in_parallel=1), np.full(5, 7.0), one_drive(1))
+    first = respond(Pack(cell=FLAT_CELL, in_series=1, in_parallel=1), np.full(5, 7.0), one_drive(1))
     pack = respond(FLAT, np.full(5, 21.0), one_drive(1))
-    assert pack.voltage_v == pytest.approx(100 * one.voltage_v)
-    assert pack.soc == pytest.approx(one.soc)
+    assert pack.voltage_v == pytest.approx(100 * first.voltage_v)
+    assert pack.soc == pytest.approx(first.soc)
 
 
 def test_charging_raises_the_voltage_and_fills_the_pack():
@@ -267,10 +267,10 @@ def test_a_sized_pack_scales_its_cells():
     assert twice.capacity_ah == 2 * LEAF_CELL.capacity_ah
     assert twice.series_ohm[0] == LEAF_CELL.series_ohm[0] / 2
     # Time constants do not change, and neither does any voltage under twice the current.
-    one = Pack(in_parallel=2)
+    pack = Pack(in_parallel=2)
     two = Pack(cell=twice, in_parallel=1)
     demand = city_power(60)
-    assert supply(one, demand, one_drive(0.6)).voltage_v == pytest.approx(
+    assert supply(pack, demand, one_drive(0.6)).voltage_v == pytest.approx(
         supply(two, demand, one_drive(0.6)).voltage_v
     )
 

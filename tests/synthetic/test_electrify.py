@@ -104,11 +104,11 @@ def test_reached_speed_undoes_the_run_up(speed, from_rest, fade):
 )
 def test_a_heavy_vehicle_is_never_faster_nor_more_agile(speeds, kind, seed):
     duty = DUTIES[kind]
-    wanted = np.array(speeds)
-    got = followed(wanted, duty, np.random.default_rng(seed))
-    assert got.shape == wanted.shape
+    values = np.array(speeds)
+    got = followed(values, duty, np.random.default_rng(seed))
+    assert got.shape == values.shape
     assert (got >= 0).all()
-    assert (got <= np.minimum(wanted, duty.top_mps) + 1e-9).all()
+    assert (got <= np.minimum(values, duty.top_mps) + 1e-9).all()
     # a₀ is the acceleration at standstill, the largest there is.
     assert np.diff(got).max(initial=0) <= 2.2 * duty.accelerating + 1e-9
     assert np.diff(got).min(initial=0) >= -2.8 * duty.braking - 1e-9

@@ -23,8 +23,8 @@ from fedwatt.synthetic.town import (
 
 
 def test_one_wave_by_hand():
-    one = np.array([1.0])
-    hill = Landscape(100.0, 20 * one, 2 * np.pi / 1000 * one, 0 * one, 0 * one)
+    values = np.array([1.0])
+    hill = Landscape(100.0, 20 * values, 2 * np.pi / 1000 * values, 0 * values, 0 * values)
     x_m = np.array([0.0, 250.0, 500.0, 1000.0])
     assert hill.elevation_m(x_m, 7 * x_m) == pytest.approx([120, 100, 80, 120])
 

@@ -1,4 +1,4 @@
-"""What a channel is called, means and may be measured in is said once."""
+"""Names, meanings and units of channels are declared once."""
 
 from math import isnan
 

@@ -1,4 +1,4 @@
-"""What an import refuses before it reads anything.
+"""Refusals of an import before it reads anything.
 
 A frame in memory becomes the fleet that the same rows in a file become.
 """
@@ -83,19 +83,19 @@ def test_the_same_fleet_as_from_a_file(frame: pl.DataFrame, tmp_path: Path) -> N
     mapping = str(tmp_path / "map.toml")
     sentences = import_fleet(tmp_path / "fleet", "csv", rows, PLAIN_CLEANING, mapping=mapping)
     expected = load_fleet(tmp_path / "fleet", SETTINGS)
-    found = fleet_from_frame(frame, **COLUMNS, **CHANNELS, settings=SETTINGS)
-    assert found.data_hash() == expected.data_hash()
-    assert list(found.account) == [line for line in sentences if line.startswith("Cleaning")]
+    fleet = fleet_from_frame(frame, **COLUMNS, **CHANNELS, settings=SETTINGS)
+    assert fleet.data_hash() == expected.data_hash()
+    assert list(fleet.account) == [line for line in sentences if line.startswith("Cleaning")]
     # There is neither ac nor heater: both are unknown, so that the heater's usual power stands in.
-    assert found.features[-2:] == ("ac", "heater")
-    assert found.clients[0].series[:, -1].std() > 0
+    assert fleet.features[-2:] == ("ac", "heater")
+    assert fleet.clients[0].series[:, -1].std() > 0
 
 
 def test_the_account_names_channels_that_were_lost(frame: pl.DataFrame) -> None:
     # A state of charge in per cent where a share is meant is outside its limits in every row.
     rows = frame.with_columns(charge=pl.lit(70.0))
-    found = fleet_from_frame(rows, **COLUMNS, **CHANNELS, soc="charge", settings=SETTINGS)
-    assert found.account[-1] == (
+    fleet = fleet_from_frame(rows, **COLUMNS, **CHANNELS, soc="charge", settings=SETTINGS)
+    assert fleet.account[-1] == (
         "Cleaning: soc is 70 to 70, outside 0 to 1.001, and left out in 2 vehicles. "
         "Is its unit another?"
     )
@@ -123,16 +123,16 @@ def test_dates_and_frames_of_others(frame: pl.DataFrame) -> None:
 def test_pandas(frame: pl.DataFrame) -> None:
     pandas = pytest.importorskip("pandas")
     rows = pandas.DataFrame(frame.to_dict(as_series=False))
-    found = fleet_from_frame(rows, **COLUMNS, **CHANNELS, settings=SETTINGS)
+    fleet = fleet_from_frame(rows, **COLUMNS, **CHANNELS, settings=SETTINGS)
     expected = fleet_from_frame(frame, **COLUMNS, **CHANNELS, settings=SETTINGS)
-    assert found.data_hash() == expected.data_hash()
+    assert fleet.data_hash() == expected.data_hash()
 
 
 def test_stored(frame: pl.DataFrame, tmp_path: Path) -> None:
     out = tmp_path / "fleet"
-    found = fleet_from_frame(frame, **COLUMNS, **CHANNELS, settings=SETTINGS, out=out)
-    assert found.origin == {"data": str(out)}
-    assert load_fleet(out, SETTINGS).data_hash() == found.data_hash()
+    fleet = fleet_from_frame(frame, **COLUMNS, **CHANNELS, settings=SETTINGS, out=out)
+    assert fleet.origin == {"data": str(out)}
+    assert load_fleet(out, SETTINGS).data_hash() == fleet.data_hash()
 
 
 @pytest.mark.parametrize(

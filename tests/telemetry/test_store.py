@@ -55,8 +55,8 @@ def test_parts_of_a_recorded_trip_come_back_as_such(tmp_path):
     write_vehicle(tmp_path / "v", Vehicle("car", trips))
     assert [trip.recording for trip in read_vehicle(tmp_path / "v").trips] == ["1", "1", "2"]
     # Only the later part says so: folders without cut trips are those of earlier versions.
-    about = json.loads((tmp_path / "v" / "vehicle.json").read_text())["trips"]
-    assert [trip.get("recording") for trip in about] == [None, "1", None]
+    record = json.loads((tmp_path / "v" / "vehicle.json").read_text())["trips"]
+    assert [trip.get("recording") for trip in record] == [None, "1", None]
 
 
 def test_start_times_come_back_and_unknown_ones_stay_unknown(tmp_path):
@@ -174,26 +174,26 @@ def truncate(file):
 
 
 def drop_last_trip(file):
-    about = json.loads(file.read_text())
-    about["trips"].pop()
-    file.write_text(json.dumps(about))
+    record = json.loads(file.read_text())
+    record["trips"].pop()
+    file.write_text(json.dumps(record))
 
 
 def lengthen(*seconds):
     """Damage that adds trips of these lengths."""
 
     def damage(file):
-        about = json.loads(file.read_text())
-        about["trips"] += [{"name": f"more {s}", "seconds": s} for s in seconds]
-        file.write_text(json.dumps(about))
+        record = json.loads(file.read_text())
+        record["trips"] += [{"name": f"more {s}", "seconds": s} for s in seconds]
+        file.write_text(json.dumps(record))
 
     return damage
 
 
 def drop_name(file):
-    about = json.loads(file.read_text())
-    del about["name"]
-    file.write_text(json.dumps(about))
+    record = json.loads(file.read_text())
+    del record["name"]
+    file.write_text(json.dumps(record))
 
 
 @pytest.mark.parametrize(
@@ -246,8 +246,8 @@ def test_channels_are_ordered_the_same_whatever_the_trip(tmp_path):
     reordered = tuple(Trip(t.name, dict(reversed(t.channels.items()))) for t in vehicle.trips)
     write_vehicle(tmp_path / "a", vehicle)
     write_vehicle(tmp_path / "b", replace(vehicle, trips=reordered))
-    one, other = ((tmp_path / v / "trips.parquet").read_bytes() for v in "ab")
-    assert one == other
+    first, other = ((tmp_path / v / "trips.parquet").read_bytes() for v in "ab")
+    assert first == other
 
 
 def test_the_core_needs_neither_parquet_nor_torch():
@@ -265,11 +265,11 @@ def car(name: str, **channels: float) -> Vehicle:
 
 
 def test_names_stay_unless_they_clash(tmp_path):
-    one, other, out = (tmp_path / name for name in ("north", "south", "both"))
+    first, other, out = (tmp_path / name for name in ("north", "south", "both"))
     place = {"latitude_deg": 1.0, "longitude_deg": 2.0}
-    write_fleet(one, [car("car-1"), car("car-2")], "a")
+    write_fleet(first, [car("car-1"), car("car-2")], "a")
     write_fleet(other, [car("Car-2", **place), car("bus 3", elevation_m=7.0)], "b")
-    sentences = merge_fleets([one, other], out)
+    sentences = merge_fleets([first, other], out)
     merged = {vehicle.name: vehicle for vehicle in read_fleet(out)}
     assert sorted(merged) == ["bus 3", "car-1", "north-car-2", "south-Car-2"]
     assert merged["south-Car-2"].trips[0].channels["latitude_deg"].tolist() == [1.0] * 70
@@ -288,8 +288,8 @@ def test_vehicles_without_energy_are_told(tmp_path):
     mixed = replace(charge, trips=(*charge.trips, Trip("2", without)))
     write_fleet(tmp_path / "north", [car("car-1"), mixed], "a")
     write_fleet(tmp_path / "south", [car("car-3")], "b")
-    one, other = merge_fleets([tmp_path / "north", tmp_path / "south"], tmp_path / "out")
-    assert one == "north: 2 vehicles, 3 trips. 1 vehicle only fit data.target = soc."
+    first, other = merge_fleets([tmp_path / "north", tmp_path / "south"], tmp_path / "out")
+    assert first == "north: 2 vehicles, 3 trips. 1 vehicle only fit data.target = soc."
     assert other == "south: 1 vehicle, 1 trip."
 
 

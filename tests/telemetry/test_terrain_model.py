@@ -87,10 +87,10 @@ def test_a_climb_has_its_grade_and_a_descent_the_other_sign(slope):
         }
         vehicle = unlabelled("car", (Trip("1", channels),))
         enriched = with_elevation(vehicle, read_terrain_model([slope.parent]))
-        found = enriched.trips[0].channels
+        result = enriched.trips[0].channels
         # SRTM heights are whole metres, so a slope over 100 m is good to 1 %.
-        assert found["grade"].mean() == pytest.approx(sign * 1200 / 111_195, rel=0.02)
-        assert found["elevation_m"][0] == pytest.approx(
+        assert result["grade"].mean() == pytest.approx(sign * 1200 / 111_195, rel=0.02)
+        assert result["elevation_m"][0] == pytest.approx(
             1000 + 1200 * (channels["latitude_deg"][0] - 42), abs=1
         )
         assert enriched.facts["trips_with_elevation"] == 1
@@ -214,12 +214,12 @@ def test_posts_are_read_bilinearly_where_half_of_the_weight_is_known(tmp_path):
     terrain = read_terrain_model([write_posts(tmp_path / "posts.csv", rows, "Lat,lon,Height")])
     latitude = 42 + np.array([0.5, 1.0, 1.4, 1.9, 5.0]) * STEP
     longitude = -83 + np.array([0.5, 2.0, 2.5, 2.9, 0.0]) * STEP
-    found = terrain.elevation_m(latitude, longitude)
+    heights_m = terrain.elevation_m(latitude, longitude)
     # The third leaves out a corner of weight 0.2; the fourth one of 0.81; the fifth is outside.
-    known = np.array([0.3, 0.3, 0.2])
-    third = (known @ np.array([12.0, 13.0, 22.0])) / known.sum()
-    assert found[:3] == pytest.approx([5.5, 12.0, third], abs=0.01)
-    assert np.isnan(found[3:]).all()
+    values = np.array([0.3, 0.3, 0.2])
+    third = (values @ np.array([12.0, 13.0, 22.0])) / values.sum()
+    assert heights_m[:3] == pytest.approx([5.5, 12.0, third], abs=0.01)
+    assert np.isnan(heights_m[3:]).all()
 
 
 def test_the_step_is_found_over_many_rounded_posts(tmp_path):

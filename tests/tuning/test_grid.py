@@ -38,10 +38,10 @@ def answers(paths: dict[str, Path]) -> dict[str, int]:
 
 
 def test_every_cell_leaves_its_folder(tmp_path: Path) -> None:
-    told = []
-    paths = run_cells(CELLS, square, tmp_path, shared=1, on_done=lambda *a: told.append(a))
+    messages = []
+    paths = run_cells(CELLS, square, tmp_path, shared=1, on_done=lambda *a: messages.append(a))
     assert answers(paths) == {f"cell-{n}": n**2 + 1 for n in range(5)}
-    assert told == [(f"cell-{n}", n + 1, 5) for n in range(5)]
+    assert messages == [(f"cell-{n}", n + 1, 5) for n in range(5)]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(CELLS)
 
 
@@ -55,10 +55,10 @@ def test_a_grid_that_stopped_goes_on_with_what_it_lacks(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="Three is too much"):
         run_cells(CELLS, fails_at_three, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cell-0", "cell-1", "cell-2"]
-    told = []
-    paths = run_cells(CELLS, square, tmp_path, on_done=lambda *a: told.append(a))
+    messages = []
+    paths = run_cells(CELLS, square, tmp_path, on_done=lambda *a: messages.append(a))
     assert answers(paths) == {f"cell-{n}": n**2 for n in range(5)}
-    assert told == [("cell-3", 4, 5), ("cell-4", 5, 5)]
+    assert messages == [("cell-3", 4, 5), ("cell-4", 5, 5)]
 
 
 def test_a_finished_cell_of_other_settings_is_refused(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_a_study_on_ray_is_the_study_of_one_process(cluster, tmp_path: Path) -> 
     def silent(label: str, wanted: int, study: Tuned) -> None: ...
 
     here = tune(STUDY, tmp_path / "here", trials=6, on_trial=silent)
-    there = tune(STUDY, tmp_path / "there", trials=6, on_trial=silent, ray=cluster.address)
-    assert there == here
+    present = tune(STUDY, tmp_path / "there", trials=6, on_trial=silent, ray=cluster.address)
+    assert present == here
     for file in ("best.toml", "tuning.json"):
         assert (tmp_path / "there" / file).read_bytes() == (tmp_path / "here" / file).read_bytes()
 

@@ -68,43 +68,45 @@ def whole(tmp_path_factory) -> tuple[Path, list[Tuned]]:
 
 
 def test_every_method_gets_the_same_number_of_trials(whole) -> None:
-    _, found = whole
-    assert [one.choice.label for one in found] == ["fedavg", "pulled"]
-    assert [len(one.trials) for one in found] == [7, 7]
-    for one in found:
-        assert len({tuple(trial.values.values()) for trial in one.trials}) == 7
-        for trial in one.trials:
-            assert all(trial.values[name] in own for name, own in one.ranges.items())
+    _, result = whole
+    assert [tuned.choice.label for tuned in result] == ["fedavg", "pulled"]
+    assert [len(tuned.trials) for tuned in result] == [7, 7]
+    for tuned in result:
+        assert len({tuple(trial.values.values()) for trial in tuned.trials}) == 7
+        for trial in tuned.trials:
+            assert all(trial.values[name] in interval for name, interval in tuned.ranges.items())
 
 
 def test_the_configured_method_is_the_first_trial(whole) -> None:
-    _, found = whole
-    assert found[0].trials[0].values == {"learning_rate": 0.05}
-    assert found[1].trials[0].values == {"learning_rate": 0.05, "mu": 0.1}
-    for one in found:
-        assert one.best.score <= one.trials[0].score
+    _, result = whole
+    assert result[0].trials[0].values == {"learning_rate": 0.05}
+    assert result[1].trials[0].values == {"learning_rate": 0.05, "mu": 0.1}
+    for tuned in result:
+        assert tuned.best.score <= tuned.trials[0].score
 
 
 def test_a_score_is_the_validation_error_of_the_final_models(whole) -> None:
-    _, found = whole
+    _, result = whole
     fleet = open_fleet(CONFIG)
-    assert scores([found[1].tuned], CONFIG, fleet) == [pytest.approx(found[1].best.score, rel=1e-5)]
-    assert found[1].tuned.schedule == "constant"
+    assert scores([result[1].tuned], CONFIG, fleet) == [
+        pytest.approx(result[1].best.score, rel=1e-5)
+    ]
+    assert result[1].tuned.schedule == "constant"
     wild = replace(CONFIG.methods[0], learning_rate=1e6)
     assert scores([wild], CONFIG, fleet) == [inf]
 
 
 def test_what_is_stored_is_what_was_found(whole) -> None:
-    out, found = whole
+    out, result = whole
     best = from_toml((out / "best.toml").read_text())
     assert [choice.label for choice in best.methods] == ["fedavg", "pulled"]
-    assert best.methods[1].learning_rate == found[1].best.values["learning_rate"]
-    assert best.methods[1].method.settings["mu"] == found[1].best.values["mu"]
+    assert best.methods[1].learning_rate == result[1].best.values["learning_rate"]
+    assert best.methods[1].method.settings["mu"] == result[1].best.values["mu"]
     assert replace(best, methods=CONFIG.methods) == CONFIG
     stored = json.loads((out / "tuning.json").read_text())
     assert stored["trials_per_method"] == 7
     assert stored["format"] == 2 and stored["unit"] == "Wh"
-    assert stored["methods"]["pulled"]["chosen"]["validation_rmse"] == found[1].best.score
+    assert stored["methods"]["pulled"]["chosen"]["validation_rmse"] == result[1].best.score
     assert stored["methods"]["pulled"]["ranges"]["mu"] == {"low": 0.001, "high": 1.0, "log": True}
     assert len(stored["methods"]["fedavg"]["trials"]) == 7
     assert (
@@ -116,10 +118,10 @@ def test_what_is_stored_is_what_was_found(whole) -> None:
 @pytest.mark.parametrize("stop_after", [1, 2, 5])
 def test_a_stopped_study_continues_as_if_it_had_not_been(whole, tmp_path, stop_after) -> None:
     out = tmp_path / "study"
-    found = whole[1]
+    result = whole[1]
     with pytest.raises(KeyboardInterrupt):
         tune(CONFIG, out, trials=7, on_trial=Watcher(stop_after))
-    assert tune(CONFIG, out, trials=7, on_trial=Watcher(), resume=True) == found
+    assert tune(CONFIG, out, trials=7, on_trial=Watcher(), resume=True) == result
 
 
 def test_a_trial_cut_short_is_drawn_anew(whole, tmp_path, monkeypatch) -> None:
@@ -183,8 +185,8 @@ def test_a_configured_value_outside_its_range_is_refused_before_any_work(tmp_pat
 
 
 def test_a_composition_is_tuned_over_the_ranges_of_its_parts() -> None:
-    own = ranges_of(get("fo-ri-fedavg@adam"))
-    assert set(own) == {"learning_rate", "lam", "tau_i", "alpha", "server_learning_rate", "tau"}
+    ranges = ranges_of(get("fo-ri-fedavg@adam"))
+    assert set(ranges) == {"learning_rate", "lam", "tau_i", "alpha", "server_learning_rate", "tau"}
     assert ranges_of(get("scaffold")) == {"learning_rate": RATE}
 
 
@@ -204,10 +206,10 @@ def test_a_rule_without_a_range_for_a_number_is_refused() -> None:
 
 
 def test_errors_are_shown_in_the_unit_of_the_target(whole) -> None:
-    _, found = whole
+    _, result = whole
     charge = TARGETS["soc"]
     rough = replace(
-        found[0],
+        result[0],
         trials=(Trial({"learning_rate": 0.05}, 0.0814), Trial({"learning_rate": 0.01}, inf)),
     )
     table = tuning_table([rough], charge)

@@ -41,11 +41,11 @@ def test_the_lag_is_found_again(lag_s):
 def test_a_vehicle_is_aligned_where_the_settings_ask_for_it():
     vehicle = driven(1.0)
     assert prepared(vehicle, DataSettings()) is vehicle
-    found = prepared(vehicle, DataSettings(align=True))
-    assert found.facts["lag_s"] == 1.0
+    result = prepared(vehicle, DataSettings(align=True))
+    assert result.facts["lag_s"] == 1.0
     speed = vehicle.trips[0].channels["speed_mps"]
-    assert found.trips[0].channels["speed_mps"] == pytest.approx(np.append(speed[0], speed[:-1]))
-    assert prepared(found, DataSettings(align=True)) is found  # not delayed twice
+    assert result.trips[0].channels["speed_mps"] == pytest.approx(np.append(speed[0], speed[:-1]))
+    assert prepared(result, DataSettings(align=True)) is result  # not delayed twice
 
 
 def test_windows_are_aligned_wherever_vehicles_come_from(tmp_path):
@@ -67,9 +67,9 @@ def test_only_motion_is_delayed():
     channels = {
         name: np.array([1.0, 2.0, 4.0]) for name in ("speed_mps", "elevation_m", "heater_w")
     }
-    found = delayed(Trip("1", channels | {"energy_wh": np.ones(3)}), 0.5).channels
-    assert found["speed_mps"].tolist() == found["elevation_m"].tolist() == [1.0, 1.5, 3.0]
-    assert found["heater_w"].tolist() == [1.0, 2.0, 4.0]
+    result = delayed(Trip("1", channels | {"energy_wh": np.ones(3)}), 0.5).channels
+    assert result["speed_mps"].tolist() == result["elevation_m"].tolist() == [1.0, 1.5, 3.0]
+    assert result["heater_w"].tolist() == [1.0, 2.0, 4.0]
     # A position that is not known spoils only the seconds that it is part of.
     lost = delayed_by(np.array([1.0, np.nan, 3.0, 4.0]), 1.0)
     assert np.isnan(lost).tolist() == [False, False, True, False]

@@ -32,8 +32,8 @@ any_settings = st.builds(
 
 def trip_of_each_row(vehicle, window):
     """Name of the trip and second within it, for every row of the client's series."""
-    kept = [trip for trip in vehicle.trips if trip.seconds >= window]
-    return [(trip, second) for trip in kept for second in range(trip.seconds)]
+    remaining = [trip for trip in vehicle.trips if trip.seconds >= window]
+    return [(trip, second) for trip in remaining for second in range(trip.seconds)]
 
 
 @settings(max_examples=60, deadline=None)

@@ -168,9 +168,9 @@ def test_cabin_and_tyres_warm_up():
     # Two minutes into a trip at 8 °C and 10 m/s: e^(-1) of 10 °C, and e^(-0.2) of 10 m/s.
     channels = {"speed_mps": np.full(121, 10.0), "ambient_c": np.full(121, 8.0)}
     names = ("cabin_warm_up", "tyre_warm_up", "cold_tyres")
-    found = feature_columns(channels, names)[120]
+    result = feature_columns(channels, names)[120]
     tyres = 10 * np.exp(-0.2)
-    assert found == pytest.approx([10 * np.exp(-1), tyres, 10 * tyres])
+    assert result == pytest.approx([10 * np.exp(-1), tyres, 10 * tyres])
 
 
 def test_a_heater_that_nothing_reports_is_unknown_and_not_off():

@@ -83,11 +83,11 @@ def test_parts_of_a_recorded_trip_share_its_split(seed):
     # Six recordings, the first three cut in two: 4, 1 and 1 of them, whatever their parts.
     parts = {"1": "1", "1b": "1", "2": "2", "2b": "2", "3": "3", "3b": "3"}
     splits = split_trips("car", parts | uncut(["4", "5", "6"]), SHARES, seed)
-    whole = split_trips("car", uncut(["1", "2", "3", "4", "5", "6"]), SHARES, seed)
+    complete = split_trips("car", uncut(["1", "2", "3", "4", "5", "6"]), SHARES, seed)
     for split, count in zip(SPLITS, (4, 1, 1), strict=True):
-        assert tuple(trip for trip in splits[split] if not trip.endswith("b")) == whole[split]
-        assert len(whole[split]) == count
-        assert {trip[0] for trip in splits[split]} == set(whole[split])
+        assert tuple(trip for trip in splits[split] if not trip.endswith("b")) == complete[split]
+        assert len(complete[split]) == count
+        assert {trip[0] for trip in splits[split]} == set(complete[split])
 
 
 def test_a_vehicle_that_joins_moves_at_most_one_held_out_vehicle():

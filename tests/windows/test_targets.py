@@ -99,8 +99,10 @@ def test_the_features_of_a_forecast_see_nothing_of_its_horizon():
         for name, values in trips[0].channels.items()
     }
     other = (Trip(trips[0].name, spoiled), *trips[1:])
-    one, two = (build_client(Vehicle("car", own), data) for own in (trips, other))
-    raw = [c.series.astype(float) * c.scaler.scale + c.scaler.center for c in (one, two)]
+    trips_of_client, two = (build_client(Vehicle("car", local), data) for local in (trips, other))
+    raw = [
+        c.series.astype(float) * c.scaler.scale + c.scaler.center for c in (trips_of_client, two)
+    ]
     # Scaling uses whole training trips; what it scales must not change up to the window's end.
     assert raw[0][: ends[0] + 1] == pytest.approx(raw[1][: ends[0] + 1], abs=1e-4)
 

@@ -25,7 +25,7 @@ def make_vehicle(name: str = "car", lengths: tuple[int, ...] = (9, 8, 12, 7, 10)
 
 
 def same_trips(one: Vehicle, other: Vehicle) -> bool:
-    """Whether two vehicles hold the same trips and channels, bit for bit."""
+    """Return whether two vehicles hold the same trips and channels, bit for bit."""
     return [trip.name for trip in one.trips] == [trip.name for trip in other.trips] and all(
         a.channels.keys() == b.channels.keys()
         and all(np.array_equal(a.channels[c], b.channels[c], equal_nan=True) for c in a.channels)

@@ -36,7 +36,7 @@ def test_a_killed_server_is_restored_elsewhere_and_goes_on_bit_for_bit(
 ) -> None:
     """The backup is of the third round, while it is asked; what vehicles remember stays theirs."""
     text = config_text(fleet, method, ROUNDS)
-    whole = deployed(text, loopback(fleet, tmp_path / "x"), tmp_path / "whole")
+    complete = deployed(text, loopback(fleet, tmp_path / "x"), tmp_path / "whole")
     run = tmp_path / "run"
     saved = tmp_path / "backup.tar.gz"
 
@@ -61,7 +61,7 @@ def test_a_killed_server_is_restored_elsewhere_and_goes_on_bit_for_bit(
     assert not list(again.rglob(".*"))
     assert (again / "events.jsonl").read_bytes().endswith(b"}\n")
     deployed(text, loopback(fleet, tmp_path / "y"), again, resume=True)
-    expected = weights(whole)
+    expected = weights(complete)
     found = weights(again)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
@@ -120,9 +120,9 @@ def test_a_damaged_backup_is_refused_and_leaves_no_folder(tmp_path: Path) -> Non
 
 def test_a_forged_backup_writes_nothing_outside(tmp_path: Path) -> None:
     saved = tmp_path / "forged.tar.gz"
-    about = {"version": "0", "at": "", "runs": [], "files": [], "left_out": []}
+    subject = {"version": "0", "at": "", "runs": [], "files": [], "left_out": []}
     with tarfile.open(saved, "w:gz") as archive:
-        for name, text in (("../outside", "x"), (CONTENTS, json.dumps(about))):
+        for name, text in (("../outside", "x"), (CONTENTS, json.dumps(subject))):
             entry = tarfile.TarInfo(name)
             entry.size = len(text)
             archive.addfile(entry, io.BytesIO(text.encode()))
@@ -141,6 +141,6 @@ def test_the_commands_say_what_is_missing_and_how_to_go_on(tmp_path: Path) -> No
     assert done.exit_code == 0, done.output
     assert "1 private key left out; --private-keys includes them." in done.output
     done = CliRunner().invoke(app, ["deploy", "restore", saved, str(tmp_path / "new")])
-    said = done.output.replace("\n", "")
-    assert f"Put back the private key {tmp_path / 'new' / 'store' / 'key.pem'}" in said
-    assert f"deploy run --resume --out {tmp_path / 'new' / 'runs' / 'fleet'}" in said
+    changed = done.output.replace("\n", "")
+    assert f"Put back the private key {tmp_path / 'new' / 'store' / 'key.pem'}" in changed
+    assert f"deploy run --resume --out {tmp_path / 'new' / 'runs' / 'fleet'}" in changed

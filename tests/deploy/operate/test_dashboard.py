@@ -51,16 +51,18 @@ def test_every_fault_is_known_with_its_reason(page: str) -> None:
     assert (fleet["enrolled"], fleet["online"], fleet["asked"]) == (4, 3, 4)
     assert fleet["replies"] == {"answered": 2, "failed": 1, "late": 1}
     assert fleet["versions"] == {"0.1.0": 4}
-    assert [one["round"] for one in fleet["rounds"]] == [1, 2, 3]
-    assert [(one["replies"], one["participants"]) for one in fleet["rounds"]] == [(2, 4)] * 3
+    assert [vehicle["round"] for vehicle in fleet["rounds"]] == [1, 2, 3]
+    assert [(vehicle["replies"], vehicle["participants"]) for vehicle in fleet["rounds"]] == [
+        (2, 4)
+    ] * 3
     assert rows[GOOD]["success"]["round"] == 3
     assert (rows[FAILS]["success"], rows[LATE]["failing"]) == (None, 3)
 
 
 def test_a_vehicle_can_be_looked_into(page: str) -> None:
-    one = json.loads(get(f"{page}vehicle.json?name={quote(FAILS)}"))
-    assert one["events"][-1] == one["events"][-1] | {"event": "enrolled", "version": "0.1.0"}
-    assert [line["round"] for line in one["events"] if line["event"] == "failed"] == [3, 2, 1]
+    record = json.loads(get(f"{page}vehicle.json?name={quote(FAILS)}"))
+    assert record["events"][-1] == record["events"][-1] | {"event": "enrolled", "version": "0.1.0"}
+    assert [line["round"] for line in record["events"] if line["event"] == "failed"] == [3, 2, 1]
     for wrong in ("vehicle.json?name=nobody", "events.jsonl"):
         with pytest.raises(HTTPError, match="404"):
             get(f"{page}{wrong}")
@@ -81,8 +83,8 @@ def test_nothing_of_a_vehicles_own_words_or_windows_is_served(page: str) -> None
 
 def test_ready_means_that_the_server_answers(faulty: FaultyFleet) -> None:
     view = view_of(faulty)
-    own = Dashboard(view)
-    with answering(own.answer, port=0) as address:
+    dashboard = Dashboard(view)
+    with answering(dashboard.answer, port=0) as address:
         assert json.loads(get(f"{address}health/ready")) == {"ready": True, "why": ""}
         faulty.up = False
         view.next_look = float("-inf")
@@ -104,7 +106,7 @@ SAMPLE = re.compile(
 def parsed(text: str) -> dict[str, float]:
     """Samples by name and labels, with the rules of the format: help, then type, then samples."""
     assert text.endswith("\n")
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     families: dict[str, str] = {}
     now = ""
     for line in text.splitlines():
@@ -122,25 +124,25 @@ def parsed(text: str) -> dict[str, float]:
             suffixes = ("_bucket", "_sum", "_count") if families[now] == "histogram" else ("",)
             assert name in {now + suffix for suffix in suffixes}
             key = name if labels is None else f"{name}{{{labels}}}"
-            assert key not in found
-            found[key] = float(value)
-    return found
+            assert key not in result
+            result[key] = float(value)
+    return result
 
 
 def test_prometheus_scrapes(page: str) -> None:
     with urlopen(f"{page}metrics") as reply:
         assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        found = parsed(reply.read().decode())
+        metrics = parsed(reply.read().decode())
     for state in STATES:
-        assert found[f'fedwatt_vehicles{{state="{state}"}}'] == 1
-    assert found["fedwatt_vehicles_online"] == 3
-    assert found['fedwatt_rounds_done{method="fedavg"}'] == 3
-    assert found['fedwatt_round_vehicles{outcome="failed"}'] == 1
-    assert found['fedwatt_round_vehicles{outcome="answered"}'] == 2
-    assert found["fedwatt_server_up"] == 1
-    assert found["fedwatt_disk_free_bytes"] > 0
-    year = found['fedwatt_certificate_expiry_timestamp_seconds{certificate="server"}']
-    assert year < found['fedwatt_certificate_expiry_timestamp_seconds{certificate="owner"}']
+        assert metrics[f'fedwatt_vehicles{{state="{state}"}}'] == 1
+    assert metrics["fedwatt_vehicles_online"] == 3
+    assert metrics['fedwatt_rounds_done{method="fedavg"}'] == 3
+    assert metrics['fedwatt_round_vehicles{outcome="failed"}'] == 1
+    assert metrics['fedwatt_round_vehicles{outcome="answered"}'] == 2
+    assert metrics["fedwatt_server_up"] == 1
+    assert metrics["fedwatt_disk_free_bytes"] > 0
+    year = metrics['fedwatt_certificate_expiry_timestamp_seconds{certificate="server"}']
+    assert year < metrics['fedwatt_certificate_expiry_timestamp_seconds{certificate="owner"}']
 
 
 @in_browser
@@ -175,12 +177,12 @@ def test_the_newest_run_of_a_folder_is_shown_and_followed(
 def test_events_are_read_on_from_where_the_last_look_ended(
     faulty: FaultyFleet, tmp_path: Path
 ) -> None:
-    whole = (faulty.run / "events.jsonl").read_bytes()
+    complete = (faulty.run / "events.jsonl").read_bytes()
     facts = RunFacts(tmp_path)
     at_once = RunFacts(faulty.run)
     at_once.refresh()
-    for end in (0, 100, len(whole) // 2, len(whole)):
-        (tmp_path / "events.jsonl").write_bytes(whole[:end])
+    for end in (0, 100, len(complete) // 2, len(complete)):
+        (tmp_path / "events.jsonl").write_bytes(complete[:end])
         facts.refresh()
     assert facts.standings == at_once.standings
     assert facts.in_round == at_once.in_round

@@ -1,6 +1,7 @@
 """Signed plans and certificates: validity, versions, roles, revocation."""
 
 from datetime import UTC, datetime, timedelta
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -42,18 +43,31 @@ def test_a_plan_holds_for_a_time_and_for_versions(
 
 
 def test_certificates_expire_have_one_role_and_one_issuer(tmp_path: Path) -> None:
-    own = credentials("car-001").certificate
-    assert check_certificate(own, owner().certificate, VEHICLE) == "car-001"
+    certificate = credentials("car-001").certificate
+    assert check_certificate(certificate, owner().certificate, VEHICLE) == "car-001"
     for role, revoked, now, reason in (
         (SERVER, (), NOW, "not that of a server"),
-        (VEHICLE, (own.serial_number,), NOW, "revoked"),
+        (VEHICLE, (certificate.serial_number,), NOW, "revoked"),
         (VEHICLE, (), NOW + timedelta(days=20), "not valid at"),
     ):
         with pytest.raises(DataError, match=reason):
-            check_certificate(own, owner().certificate, role, revoked=revoked, now=now)
+            check_certificate(certificate, owner().certificate, role, revoked=revoked, now=now)
     create_owner(tmp_path / "other")
     other = Owner.read(tmp_path / "other" / "key.pem")
     with pytest.raises(DataError, match="not signed by this fleet's owner"):
-        check_certificate(own, other.certificate, VEHICLE)
+        check_certificate(certificate, other.certificate, VEHICLE)
     with pytest.raises(RunError, match="has no plan"):
         KeyStore(tmp_path).signed_plan()
+
+
+def test_the_epsilon_of_all_methods_of_a_plan_adds_up(tmp_path: Path) -> None:
+    more = "noise_multiplier = 1.0\nclip_norm = 0.05\n"
+    text = secured(tmp_path, "fedavg@private", more=more)
+    again = f'[[method]]\nname = "fedavg@private"\nlabel = "again"\n{more}'
+    single, double = (
+        read_plan(signed(content), owner().certificate) for content in (text, text + again)
+    )
+    assert double.epsilon() == 2 * single.epsilon() > 0
+    assert single.lines()[2].endswith("of updates; other sums have no noise")
+    without = read_plan(signed(text + '[[method]]\nname = "fedavg"\n'), owner().certificate)
+    assert without.epsilon() == inf and without.lines()[2] == "Differential privacy: none"

@@ -39,12 +39,12 @@ def test_the_fleet_gives_what_the_simulation_gives(
     real = deployed(text, loopback(fleet, tmp_path / "state"), tmp_path / "real")
     simulated = tmp_path / "simulated"
     for model in GLOBAL_MODELS:
-        wanted = weights(simulated, model)
+        weights_after = weights(simulated, model)
         got = weights(real, model)
-        assert wanted.keys() == got.keys()
-        for name in wanted:
+        assert weights_after.keys() == got.keys()
+        for name in weights_after:
             # A stack of one rounds otherwise than a stack of four, in the last bits of float32.
-            torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
+            torch.testing.assert_close(got[name], weights_after[name], rtol=0, atol=1e-6, msg=name)
     for column in ("round", "vehicle", "windows", "steps", "replied", "rejected", "flagged"):
         assert _column(real, "clients", column) == _column(simulated, "clients", column)
     columns = [("rounds", "test_rmse"), ("vehicles", "rmse")]

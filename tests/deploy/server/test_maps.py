@@ -33,14 +33,14 @@ def test_vehicles_learn_the_map_and_the_model_of_a_simulation(fleet: Path, tmp_p
         read_map_file(run / "elevation_map.parquet") for run in (real, tmp_path / "simulated")
     )
     assert learned.nodes == expected.nodes > 0
-    wanted = weights(tmp_path / "simulated")
+    weights_after = weights(tmp_path / "simulated")
     got = weights(real)
-    for name in wanted:
-        torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-5, msg=name)
+    for name in weights_after:
+        torch.testing.assert_close(got[name], weights_after[name], rtol=0, atol=1e-5, msg=name)
     digest = plan_of(content).digest
     for vehicle in grid.vehicles.values():
-        own = read_map_file(plan_folder(vehicle.state, digest) / "elevation.parquet")
-        assert own.nodes >= learned.nodes
+        vehicle_map = read_map_file(plan_folder(vehicle.state, digest) / "elevation.parquet")
+        assert vehicle_map.nodes >= learned.nodes
     for _, kind, body in grid.sent:
         if kind == "elevation":
             assert set(unpack(body).values) == {"status", "exchange", "vehicle", "words"}, VECTOR

@@ -39,14 +39,14 @@ def test_a_killed_server_continues_to_the_same_bits(
     method: str, killed: str, fleet: Path, tmp_path: Path
 ) -> None:
     text = config_text(fleet, method, rounds=4)
-    whole = deployed(text, loopback(fleet, tmp_path / "a"), tmp_path / "whole")
+    complete = deployed(text, loopback(fleet, tmp_path / "a"), tmp_path / "whole")
     grid = loopback(fleet, tmp_path / "b")
     seen: list[str] = []
 
     def tamper(kind: str, node: int, reply: bytes) -> bytes:
         seen.append(kind)
-        wanted = {"while vehicles train": ("train", 5), "while they evaluate": ("evaluate", 10)}
-        if wanted.get(killed, ("", 0))[0] == kind and seen.count(kind) == wanted[killed][1]:
+        expected = {"while vehicles train": ("train", 5), "while they evaluate": ("evaluate", 10)}
+        if expected.get(killed, ("", 0))[0] == kind and seen.count(kind) == expected[killed][1]:
             raise KeyboardInterrupt
         return reply
 
@@ -56,7 +56,7 @@ def test_a_killed_server_continues_to_the_same_bits(
     # Vehicles restart as well.
     again = loopback(fleet, tmp_path / "b")
     resumed = deployed(text, again, tmp_path / "cut", resume=True)
-    assert same_bits(resumed, whole)
+    assert same_bits(resumed, complete)
 
 
 def test_a_run_cannot_begin_anew_under_its_plan(fleet: Path, tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_buffered_updates_make_models(fleet: Path, tmp_path: Path) -> None:
     text = config_text(fleet, rounds=4)
     text = text.replace("[deploy]", "[asynchronous]\nbuffer = 2\n[deploy]")
     grid = loopback(fleet, tmp_path / "a")
-    whole = deployed(text, grid, tmp_path / "whole")
-    rows = read_table(whole, "rounds").column("replies").to_pylist()
+    complete = deployed(text, grid, tmp_path / "whole")
+    rows = read_table(complete, "rounds").column("replies").to_pylist()
     assert rows == [0, 2, 2, 2, 2]
     with pytest.raises(SettingError, match="takes updates in as they come"):
         deployed(text.replace("[deploy]", "[secure]\nenabled = true\n[deploy]"), grid, tmp_path)

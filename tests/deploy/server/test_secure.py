@@ -26,11 +26,11 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def assert_same_models(got: Path, wanted: Path) -> None:
     expected = weights(wanted)
-    found = weights(got)
-    assert expected.keys() == found.keys()
+    weights_after = weights(got)
+    assert expected.keys() == weights_after.keys()
     for name in expected:
         # Fixed point is finer than float32, in which both are kept: a rounding may go either way.
-        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-6, msg=name)
+        torch.testing.assert_close(weights_after[name], expected[name], rtol=0, atol=1e-6, msg=name)
 
 
 # One method for each kind of vector; tests/privacy has all of them without the messages.
@@ -187,26 +187,26 @@ def test_secrets_pass_from_process_to_process(fleet: Path, tmp_path: Path) -> No
     for node, vehicle in grid.vehicles.items():
 
         def handle(body: bytes, vehicle=vehicle, answer=handlers[node]) -> bytes:
-            kept = vehicle.secrets.export()
+            remaining = vehicle.secrets.export()
             vehicle.secrets.restore(b"")
-            vehicle.secrets.restore(kept)
+            vehicle.secrets.restore(remaining)
             return answer(body)
 
         vehicle.handle = handle
     processes = deployed(text, grid, tmp_path / "processes")
-    one = deployed(text, loopback(fleet, tmp_path / "b"), tmp_path / "one")
+    first = deployed(text, loopback(fleet, tmp_path / "b"), tmp_path / "one")
     assert column(processes, "replied") == [True] * 4
-    assert_same_models(processes, one)
+    assert_same_models(processes, first)
 
 
 def test_a_resumed_run_continues_with_its_totals(fleet: Path, tmp_path: Path) -> None:
     text = secured(fleet, "scaffold", rounds=3)
-    whole = deployed(text, loopback(fleet, tmp_path / "a"), tmp_path / "whole")
+    complete = deployed(text, loopback(fleet, tmp_path / "a"), tmp_path / "whole")
     grid = loopback(fleet, tmp_path / "b")
     with pytest.raises(KeyboardInterrupt):
         deployed(text, grid, tmp_path / "cut", stop=1)
     resumed = deployed(text, grid, tmp_path / "cut", resume=True)
-    assert_same_models(resumed, whole)
+    assert_same_models(resumed, complete)
 
 
 def test_a_server_killed_among_contributions_loses_that_round_alone(

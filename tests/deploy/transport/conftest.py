@@ -109,17 +109,17 @@ class Server:
             timeout=180,
         )
         assert out.exists(), done.stdout + done.stderr
-        found: dict[str, Any] = json.loads(out.read_text())
-        return found
+        record: dict[str, Any] = json.loads(out.read_text())
+        return record
 
 
 @contextmanager
 def superlink(folder: Path, **surroundings: str) -> Iterator[Server]:
     """Start a SuperLink in `folder` and end it afterwards."""
-    owner, own = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    owner, vehicle_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     (folder / "owner.pem").write_bytes(certificate("owner", owner, "owner", owner, ca=True))
-    (folder / "certificate.pem").write_bytes(certificate("server", own, "owner", owner))
-    write_key(folder / "key.pem", own)
+    (folder / "certificate.pem").write_bytes(certificate("server", vehicle_key, "owner", owner))
+    write_key(folder / "key.pem", vehicle_key)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     home = folder / "flower"

@@ -23,7 +23,7 @@ def main(grid: Grid, context: Context) -> None:
     while len(link.nodes()) < vehicles and time.monotonic() < deadline:
         time.sleep(0.1)
     names = link.nodes()
-    found = []
+    result = []
     for round in range(rounds):
         began = time.monotonic()
         body = b"%d:" % round + bytes(size)
@@ -34,7 +34,7 @@ def main(grid: Grid, context: Context) -> None:
             for number, received in link.receive([n for n in waiting if n not in replies]).items():
                 replies[number] = received
             time.sleep(0.05)
-        found.append(
+        result.append(
             {
                 "seconds": time.monotonic() - began,
                 "replies": {
@@ -45,5 +45,5 @@ def main(grid: Grid, context: Context) -> None:
                 },
             }
         )
-    out = {"channel": type(link).__name__, "rounds": found}
+    out = {"channel": type(link).__name__, "rounds": result}
     Path(str(settings["out"])).write_text(json.dumps(out))

@@ -72,11 +72,11 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Malicious]:
-    owner, own, vehicle, other = (ec.generate_private_key(ec.SECP256R1()) for _ in range(4))
+    owner, fleet_key, vehicle, other = (ec.generate_private_key(ec.SECP256R1()) for _ in range(4))
     (tmp_path / "owner.pem").write_bytes(certificate("owner", owner, "owner", owner, ca=True))
     (tmp_path / "other.pem").write_bytes(certificate("other", other, "other", other, ca=True))
-    (tmp_path / "server.pem").write_bytes(certificate("server", own, "owner", owner))
-    write_key(tmp_path / "server.key", own)
+    (tmp_path / "server.pem").write_bytes(certificate("server", fleet_key, "owner", owner))
+    write_key(tmp_path / "server.key", fleet_key)
     write_key(tmp_path / "vehicle.key", vehicle)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
@@ -163,12 +163,12 @@ def test_another_owner_s_server(server: Malicious, connection: Connection, tmp_p
 @pytest.mark.parametrize(("role", "trusted"), [(SERVER, True), (VEHICLE, False)])
 def test_a_vehicle_s_certificate_makes_no_server(role: str, trusted: bool, tmp_path: Path) -> None:
     """Though the owner has signed it, and even with the server's address in it."""
-    own = ec.generate_private_key(ec.SECP256R1())
+    vehicle_key = ec.generate_private_key(ec.SECP256R1())
     local = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    issued = owner().issue("car-001", role, own.public_key(), 10, local)
+    issued = owner().issue("car-001", role, vehicle_key.public_key(), 10, local)
     write_certificate(tmp_path / "server.pem", issued)
     write_certificate(tmp_path / "owner.pem", owner().certificate)
-    write_key(tmp_path / "server.key", own)
+    write_key(tmp_path / "server.key", vehicle_key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
     with Malicious(("127.0.0.1", 0), Handler) as server:

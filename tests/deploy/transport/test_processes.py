@@ -60,5 +60,5 @@ def test_three_vehicles_train_by_secure_aggregation(fast: str, tmp_path: Path) -
             except subprocess.TimeoutExpired:
                 process.kill()
     assert read_table(tmp_path / "run", "rounds").column("replies").to_pylist() == [0, 3, 3]
-    said = (tmp_path / "submit.log").read_text()
-    assert ("the fast path is switched off" in said) == (fast == "0")
+    text = (tmp_path / "submit.log").read_text()
+    assert ("the fast path is switched off" in text) == (fast == "0")

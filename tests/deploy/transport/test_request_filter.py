@@ -135,19 +135,19 @@ def test_only_verified_requests_are_charged(status: int, charged: int) -> None:
 def test_an_hour_s_quota() -> None:
     now = [0.0]
     allowance = Allowance(clock=lambda: now[0])
-    own = RequestFilter(answering(200), allowance)
+    request_filter = RequestFilter(answering(200), allowance)
     allowance.spend(PUBLIC, HOURLY_BYTES - 10)
-    assert asked(own, scope("/v1/fleet/x", 11)) == 429
-    assert asked(own, scope("/v1/fleet/x", 11, key=b"another")) == 200
-    assert asked(own, scope("/v1/fleet/x", 10)) == 200
+    assert asked(request_filter, scope("/v1/fleet/x", 11)) == 429
+    assert asked(request_filter, scope("/v1/fleet/x", 11, key=b"another")) == 200
+    assert asked(request_filter, scope("/v1/fleet/x", 10)) == 200
     # Another spelling of the same key in Base64 has no quota of its own.
     other = scope("/v1/fleet/x", 11)
     name, spelled = other["headers"][0]
     assert spelled.endswith(b"g==")
     other["headers"][0] = (name, spelled[:-3] + b"h==")
-    assert asked(own, other) == 429
+    assert asked(request_filter, other) == 429
     now[0] = 3601
-    assert asked(own, scope("/v1/fleet/x", 11)) == 200
+    assert asked(request_filter, scope("/v1/fleet/x", 11)) == 200
 
 
 def test_nobody_uses_up_a_vehicle_s_quota(server: Server) -> None:
@@ -175,8 +175,8 @@ def test_nobody_uses_up_a_vehicle_s_quota(server: Server) -> None:
     assert web.getresponse().status == 204
     web.close()
     with vehicles(server, ["car-1"], lambda name, body: b"yes"):
-        found = server.run(vehicles=1, rounds=1, size=10, largest=100)
-    assert found["rounds"][0]["replies"] == {"car-1": [3, "yes", ""]}
+        result = server.run(vehicles=1, rounds=1, size=10, largest=100)
+    assert result["rounds"][0]["replies"] == {"car-1": [3, "yes", ""]}
 
 
 def test_half_open_requests_do_not_stop_a_round(server: Server) -> None:
@@ -189,7 +189,7 @@ def test_half_open_requests_do_not_stop_a_round(server: Server) -> None:
         opened.append(context.wrap_socket(plain, server_hostname="127.0.0.1"))
         opened[-1].sendall(head + (b"\r\nthe beginning of a body" if number % 2 else b""))
     with vehicles(server, ["car-1"], lambda name, body: b"yes"):
-        found = server.run(vehicles=1, rounds=1, size=10, largest=100)
-    assert found["rounds"][0]["replies"] == {"car-1": [3, "yes", ""]}
+        answer = server.run(vehicles=1, rounds=1, size=10, largest=100)
+    assert answer["rounds"][0]["replies"] == {"car-1": [3, "yes", ""]}
     for connection in opened:
         connection.close()

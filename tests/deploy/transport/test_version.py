@@ -29,8 +29,8 @@ def test_known_versions(
     monkeypatch.setattr(version, "version", lambda name: installed)
     logging.getLogger("fedwatt.deploy").propagate = True
     assert [fast_path_is_on(), fast_path_is_on()] == [on, on]
-    said = [line for line in caplog.messages if "the fast path is off" in line]
-    assert len(said) == (0 if on else 1)
+    message = [line for line in caplog.messages if "the fast path is off" in line]
+    assert len(message) == (0 if on else 1)
 
 
 def test_switch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,9 +47,9 @@ def test_only_one_end_has_it(
         superlink(tmp_path, **{SWITCH: at_server}) as server,
         vehicles(server, ["car-1", "car-2"], lambda name, body: body + name.encode()),
     ):
-        found = server.run(vehicles=2, rounds=2, size=20, largest=1000)
-    assert found["channel"] == ("FastChannel" if at_server == "1" else "PublicChannel")
-    for round in found["rounds"]:
+        answer = server.run(vehicles=2, rounds=2, size=20, largest=1000)
+    assert answer["channel"] == ("FastChannel" if at_server == "1" else "PublicChannel")
+    for round in answer["rounds"]:
         assert {name: reply[0] for name, reply in round["replies"].items()} == {
             "car-1": 27,
             "car-2": 27,

@@ -255,8 +255,8 @@ def test_a_revoked_vehicle_is_in_no_sum_though_the_server_lies(
         liar, Content({**request.values, "signed_plan": old}, {})
     )
     run = deployed(content, grid, tmp_path / "run")
-    told = json.loads((run / "environment.json").read_text())
-    assert told
+    record = json.loads((run / "environment.json").read_text())
+    assert record
     survivors = {node for node, kind, _ in grid.sent if kind == "sum-reveal"}
     assert 1 not in survivors
 
@@ -266,8 +266,8 @@ def test_sets_of_vehicles_in_sums_over_places_change_a_few_times(tmp_path: Path)
 
     answers = Answers(tmp_path)
     for number in range(MOST_SET_CHANGES + 1):
-        own = answers.check_set([f"car-{n}" for n in range(10 - number)])
-        answers.add(Slot("elevation", "", number), "r", vehicles=own)
+        checks = answers.check_set([f"car-{n}" for n in range(10 - number)])
+        answers.add(Slot("elevation", "", number), "r", vehicles=checks)
     answers.check_set([f"car-{n}" for n in range(10 - MOST_SET_CHANGES)])
     with pytest.raises(DataError, match="changed too often"):
         Answers(tmp_path).check_set(["car-0", "car-1"])

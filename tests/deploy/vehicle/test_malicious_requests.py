@@ -147,8 +147,8 @@ def test_revocations_of_a_newer_plan_count_under_an_older_one(
     with pytest.raises(DataError, match="is revoked"):
         vehicle.credentials.trust(vehicle._plan(digest)[0]).check_voucher(*voucher)
     # A plan that revokes this vehicle itself ends its part in all plans, after a restart too.
-    own = signed(secured(fleet), revoked=[vehicle.credentials.certificate.serial_number])
-    assert ask(vehicle, "enrol", signed_plan=own) == "failed"
+    signed_plan = signed(secured(fleet), revoked=[vehicle.credentials.certificate.serial_number])
+    assert ask(vehicle, "enrol", signed_plan=signed_plan) == "failed"
 
 
 def test_rounds_of_two_plans_are_counted_apart_and_never_again(
@@ -278,11 +278,11 @@ def test_a_certificate_that_expires_during_a_run_is_noticed(
 def test_two_processes_on_one_state_are_refused(fleet: Path, tmp_path: Path) -> None:
     """Each would answer a round once, and the server would have two sums over other vehicles."""
     folder = vehicle_folders(fleet)[0]
-    own = credentials(read_vehicle(folder).name)
+    vehicle_credentials = credentials(read_vehicle(folder).name)
     keys = tmp_path / "keys"
-    write_secret(keys / KEY, private_bytes(own.key))
-    write_certificate(keys / CERTIFICATE, own.certificate)
-    write_certificate(keys / OWNER, own.owner)
+    write_secret(keys / KEY, private_bytes(vehicle_credentials.key))
+    write_certificate(keys / CERTIFICATE, vehicle_credentials.certificate)
+    write_certificate(keys / OWNER, vehicle_credentials.owner)
     with holding(tmp_path / "state", "vehicle", ""):
         words = ["deploy", "vehicle", str(folder), "--keys", str(keys)]
         done = CliRunner().invoke(app, [*words, "--state", str(tmp_path / "state")])

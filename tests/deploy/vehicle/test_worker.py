@@ -42,9 +42,9 @@ def child(pipe: Any, folder: Path, state: Path, acceptance: Acceptance, *_: Any)
 @pytest.fixture
 def worker(tmp_path: Path) -> Any:
     limits = Acceptance(cpu_seconds=1, wall_seconds=10.0, memory_mb=256)
-    own = Worker(tmp_path, tmp_path, limits, target=child)
-    yield own
-    own.stop()
+    started = Worker(tmp_path, tmp_path, limits, target=child)
+    yield started
+    started.stop()
 
 
 def test_a_job_within_its_limits_is_computed(worker: Worker) -> None:

@@ -17,7 +17,7 @@ def test_threads_that_want_the_same_share_one_compilation(monkeypatch: pytest.Mo
     load = c_compiler._loaded
     loaded = list[str]()
     monkeypatch.setattr(
-        c_compiler, "_loaded", lambda *given: loaded.append(given[0]) or load(*given)
+        c_compiler, "_loaded", lambda *inputs: loaded.append(inputs[0]) or load(*inputs)
     )
     together = Barrier(3)
 
@@ -26,9 +26,9 @@ def test_threads_that_want_the_same_share_one_compilation(monkeypatch: pytest.Mo
         return c_compiler.compiled(source)
 
     with ThreadPoolExecutor(3) as threads:
-        first, *others = threads.map(compiled, range(3))
+        first, *remaining = threads.map(compiled, range(3))
     assert loaded == [source]
-    assert first is not None and all(other is first for other in others)
+    assert first is not None and all(other is first for other in remaining)
     assert first.eight() == 8
 
 
@@ -40,9 +40,9 @@ def test_without_a_compiler_there_is_nothing(compiler: str) -> None:
 
 def test_c_that_does_not_compile_is_told_once_with_the_compilers_words() -> None:
     source = "int ten(void) { return undeclared_thing; }"
-    with pytest.warns(c_compiler.SlowerInTorch, match=r"(?s)says: .*undeclared_thing") as told:
+    with pytest.warns(c_compiler.SlowerInTorch, match=r"(?s)says: .*undeclared_thing") as messages:
         assert c_compiler.compiled(source) is None
-    assert len(told) == 1
+    assert len(messages) == 1
     assert c_compiler.compiled(source) is None  # a second warning would be an error here
 
 

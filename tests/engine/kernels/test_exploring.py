@@ -32,8 +32,8 @@ def points(*functions: Explore) -> tuple[str, ...]:
     inputs = {name: torch.rand(ROWS, COLUMNS) for name in ("weight", "anchor", *FOUND)}
     inputs["rate"] = torch.rand(ROWS, 1)
     rules = [rule(function) for function in functions]
-    found = traced_points(rules, [{} for _ in rules], inputs)
-    return tuple(own.result for own in found)
+    result = traced_points(rules, [{} for _ in rules], inputs)
+    return tuple(point.result for point in result)
 
 
 def ahead(loss: StepLoss, weights: Tensor) -> Tensor:
@@ -164,10 +164,10 @@ def test_a_round_in_c_is_what_torch_makes_in_float64(
     name: str, model: MLP | GRU, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = calls_of_whole_rounds(monkeypatch)
-    found = trained(METHODS[name], model)
+    result = trained(METHODS[name], model)
     assert called
     # Two rounds of up to nine steps in float32; float64 has no C.
-    torch.testing.assert_close(found, trained(METHODS[name], model, "float64"), rtol=0, atol=5e-5)
+    torch.testing.assert_close(result, trained(METHODS[name], model, "float64"), rtol=0, atol=5e-5)
 
 
 @compiler_needed

@@ -82,7 +82,7 @@ def a_job(rules, plans, anchor: Tensor, learning_rate: float | Tensor = 0.05) ->
 
 
 def plans_for(rules) -> list[dict[str, Tensor]]:
-    """What rules plan: any number for what they record besides `PLAN`.
+    """Return plans of rules: any number for their recorded columns besides `PLAN`.
 
     FedDyn plans its pull in the precision of the weights.
     """
@@ -204,8 +204,8 @@ def test_two_powers_of_one_number() -> None:
 def changed(kind: type[LocalRule], hook: str) -> type[LocalRule]:
     """A subclass whose `hook`, a function of tensors, gives three times as much."""
 
-    def three_times(self: LocalRule, *given, **more):
-        result = getattr(super(type(self), self), hook)(*given, **more)
+    def three_times(self: LocalRule, *inputs, **more):
+        result = getattr(super(type(self), self), hook)(*inputs, **more)
         return 3 * result
 
     return dataclass(frozen=True, kw_only=True)(
@@ -261,7 +261,7 @@ def test_a_changed_formula_is_changed_in_c(kind: type[LocalRule], hook: str) -> 
 
 def test_all_rules_of_the_catalogue_are_there() -> None:
     def below(kind: type) -> set[type]:
-        return {kind} | {own for sub in kind.__subclasses__() for own in below(sub)}
+        return {kind} | {subclass for sub in kind.__subclasses__() for subclass in below(sub)}
 
     stepping = {
         kind
@@ -269,8 +269,8 @@ def test_all_rules_of_the_catalogue_are_there() -> None:
         if kind.__module__.startswith("fedwatt.")
         and (kind.gradient is not LocalRule.gradient or kind.direction is not LocalRule.direction)
     }
-    told = "add (rule, hook) to FORMULAS and, to PLAN, what a hook reads of its plan unrecorded"
-    assert stepping == {kind for kind, _ in FORMULAS}, told
+    messages = "add (rule, hook) to FORMULAS and, to PLAN, what a hook reads of its plan unrecorded"
+    assert stepping == {kind for kind, _ in FORMULAS}, messages
 
 
 @needs_compiler

@@ -21,11 +21,11 @@ both_ways = pytest.mark.parametrize("way", WAYS)
 def followed(
     way: str, model: MLP, weights: Tensor, directions: Tensor, offsets: Tensor, windows: Tensor
 ) -> Tensor:
-    given = (model.layout, weights, directions, offsets, windows.flatten(-2))
+    inputs = (model.layout, weights, directions, offsets, windows.flatten(-2))
     if way == "torch":
-        return lines.by_torch(*given)
+        return lines.by_torch(*inputs)
     assert LIBRARY is not None
-    return lines.by_compiler(LIBRARY, *given)
+    return lines.by_compiler(LIBRARY, *inputs)
 
 
 def naive(
@@ -59,10 +59,10 @@ def test_every_shape_equals_forward_passes(
     model = MLP(7, 3, hidden)
     weights, directions, windows = drawn(model, batch=batch)
     offsets = torch.linspace(-reach, reach, 9).double()
-    found = followed(way, model, weights, directions, offsets, windows)
+    predictions = followed(way, model, weights, directions, offsets, windows)
     expected = naive(model, weights, directions, offsets, windows)
     # The longest line reaches weights, and with four layers powers of them, far above 1.
-    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(predictions, expected, rtol=1e-11, atol=1e-11)
 
 
 @both_ways
@@ -71,9 +71,9 @@ def test_more_points_and_switching_units_than_are_followed_at_once(way: str) -> 
     model = MLP(5, 2, (150, 9))
     weights, directions, windows = drawn(model, batch=4)
     offsets = torch.linspace(-3.0, 5.0, 261).double()
-    found = followed(way, model, weights, directions, offsets, windows)
+    predictions = followed(way, model, weights, directions, offsets, windows)
     expected = naive(model, weights, directions, offsets, windows)
-    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(predictions, expected, rtol=1e-11, atol=1e-11)
 
 
 @compiler_needed
@@ -86,13 +86,13 @@ def test_what_is_not_finite_is_lost_in_c_as_in_torch(bad: float, place: str, rea
     parts = {"windows": windows, **model.layout.split(weights)}
     parts[place].view(-1)[1] = bad
     offsets = torch.linspace(-reach, reach, 9).double()
-    found, expected = (
+    result, expected = (
         followed(way, model, weights, directions, offsets, windows) for way in ("c", "torch")
     )
     assert not expected.isfinite().all()
-    assert torch.equal(found.isfinite(), expected.isfinite())
-    kept = expected.isfinite()
-    torch.testing.assert_close(found[kept], expected[kept], rtol=1e-11, atol=1e-11)
+    assert torch.equal(result.isfinite(), expected.isfinite())
+    remaining = expected.isfinite()
+    torch.testing.assert_close(result[remaining], expected[remaining], rtol=1e-11, atol=1e-11)
 
 
 @compiler_needed
@@ -111,7 +111,9 @@ def test_c_is_used_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[str] = []
     for name in ("by_compiler", "by_torch"):
         way = getattr(lines, name)
-        monkeypatch.setattr(lines, name, lambda *given, n=name, w=way: used.append(n) or w(*given))
+        monkeypatch.setattr(
+            lines, name, lambda *inputs, n=name, w=way: used.append(n) or w(*inputs)
+        )
     model = MLP(7, 3, (5, 4))
     weights, directions, windows = drawn(model, batch=6)
     offsets = torch.linspace(-0.1, 0.1, 5).double()
@@ -135,6 +137,6 @@ def test_torch_steps_in_without_a_compiler() -> None:
     weights, directions, windows = drawn(model, batch=6)
     offsets = torch.linspace(-0.1, 0.1, 5).double()
     with compiling_with("no-such-compiler"):
-        found = model.along(weights, directions, offsets, windows)
+        predictions = model.along(weights, directions, offsets, windows)
     expected = followed("torch", model, weights, directions, offsets, windows)
-    assert torch.equal(found, expected)
+    assert torch.equal(predictions, expected)

@@ -1,4 +1,4 @@
-"""What the kernel of whole rounds is made of; tests/engine/test_gpu.py runs it on a GPU."""
+"""Parts of the kernel of whole rounds; tests/engine/test_gpu.py runs it on a GPU."""
 
 from dataclasses import dataclass, replace
 

@@ -83,17 +83,17 @@ def drawn(
 def filled(model: GRU | LSTM, given: tuple[Tensor, ...], loss=huber) -> Tensor:
     """The gradient by the kernels."""
     weights, windows, labels, share = given
-    found = torch.full(weights.shape, torch.nan, dtype=weights.dtype)
+    result = torch.full(weights.shape, torch.nan, dtype=weights.dtype)
     on_threads(cell_of(model), weights.dtype).fill(
         labels,
         share,
         layout=model.layout,
         weights=weights,
         windows=windows,
-        gradient=found,
+        gradient=result,
         loss=loss,
     )
-    return found
+    return result
 
 
 def close(found: Tensor, expected: Tensor) -> None:
@@ -103,49 +103,49 @@ def close(found: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize("batch", [1, TILE, TILE + 3])  # a part of a tile, a tile, one and a part
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_gradient_is_that_of_autograd(model: GRU | LSTM, batch: int) -> None:
-    given = drawn(model, 2, batch, 4)
-    close(filled(model, given), model.gradient(*given, huber))
+    inputs = drawn(model, 2, batch, 4)
+    close(filled(model, inputs), model.gradient(*inputs, huber))
 
 
 @pytest.mark.parametrize(("vehicles", "batch"), [(130, 1), (1, 40 * TILE)])
 def test_many_vehicles_and_large_batches(vehicles: int, batch: int) -> None:
     model = LSTM(2, 1)
-    given = drawn(model, vehicles, batch, 2)
-    close(filled(model, given), model.gradient(*given, huber))
+    inputs = drawn(model, vehicles, batch, 2)
+    close(filled(model, inputs), model.gradient(*inputs, huber))
 
 
 @pytest.mark.parametrize("model", [GRU(8, 32), LSTM(8, 32)], ids=str)
 def test_float32_is_as_close_as_rounding_allows(model: GRU | LSTM) -> None:
-    given = drawn(model, 1, 6, 60, torch.float32)
-    exact = model.gradient(*(values.double() for values in given), squared)
-    assert (filled(model, given, squared) - exact).abs().max() < 1e-5 * exact.abs().max()
+    inputs = drawn(model, 1, 6, 60, torch.float32)
+    exact = model.gradient(*(values.double() for values in inputs), squared)
+    assert (filled(model, inputs, squared) - exact).abs().max() < 1e-5 * exact.abs().max()
 
 
 @pytest.mark.parametrize("model", [GRU(3, 5), LSTM(3, 5)], ids=str)
 def test_state_with_any_leading_axes_and_its_slope(model: GRU | LSTM) -> None:
     weights, windows, _, _ = drawn(model, 6, 3, 4)
-    own = weights[:, : cell_of(model).size].view(2, 3, -1).requires_grad_()
+    cell_weights = weights[:, : cell_of(model).size].view(2, 3, -1).requires_grad_()
     shared = windows[0]  # all six read the same windows, which lie in one place
-    found = on_threads(cell_of(model), torch.float64).last_state(own, shared)
-    whole = torch.cat([own, weights[:, cell_of(model).size :].view(2, 3, -1)], dim=-1)
-    expected = model.represent(model.layout.split(whole), shared.expand(2, 3, -1, -1, -1))
-    close(found, expected)
+    states = on_threads(cell_of(model), torch.float64).last_state(cell_weights, shared)
+    complete = torch.cat([cell_weights, weights[:, cell_of(model).size :].view(2, 3, -1)], dim=-1)
+    expected = model.represent(model.layout.split(complete), shared.expand(2, 3, -1, -1, -1))
+    close(states, expected)
     # A slope of all ones is a single number that is read again and again.
-    for pull in (torch.linspace(-1, 1, found.numel()).view_as(found), torch.ones(1)):
-        (slope,) = torch.autograd.grad((found * pull).sum(), own, retain_graph=True)
-        (true,) = torch.autograd.grad((expected * pull).sum(), own, retain_graph=True)
+    for pull in (torch.linspace(-1, 1, states.numel()).view_as(states), torch.ones(1)):
+        (slope,) = torch.autograd.grad((states * pull).sum(), cell_weights, retain_graph=True)
+        (true,) = torch.autograd.grad((expected * pull).sum(), cell_weights, retain_graph=True)
         close(slope, true)
 
 
 def test_tensors_that_lie_otherwise_are_read_right() -> None:
     model = GRU(3, 5)
-    weights, windows, labels, share = given = drawn(model, 2, 3, 4)
-    expected = filled(model, given)
+    weights, windows, labels, share = inputs = drawn(model, 2, 3, 4)
+    expected = filled(model, inputs)
     columns_first = weights.T.contiguous().T
     part_of_more = torch.cat([weights, weights], dim=1)[:, : model.layout.size]
     turned = windows.transpose(1, 2).contiguous().transpose(1, 2)
-    for own in (columns_first, part_of_more):
-        assert torch.equal(filled(model, (own, windows, labels, share)), expected)
+    for uncopied in (columns_first, part_of_more):
+        assert torch.equal(filled(model, (uncopied, windows, labels, share)), expected)
     assert torch.equal(filled(model, (weights, turned, labels, share)), expected)
     labels_across, share_across = (values.T.contiguous().T for values in (labels, share))
     assert torch.equal(filled(model, (weights, windows, labels_across, share_across)), expected)
@@ -173,8 +173,8 @@ def test_all_that_a_model_is_asked_for(model: GRU | LSTM, request: pytest.Fixtur
 
     expected = asked()
     request.getfixturevalue("pretending")
-    for found, true in zip(asked(), expected, strict=True):
-        close(found, true)
+    for result, true in zip(asked(), expected, strict=True):
+        close(result, true)
 
 
 def test_what_the_kernels_cannot_do_is_left_to_torch() -> None:
@@ -207,10 +207,10 @@ def test_second_derivatives_are_refused() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_a_gpu_takes_the_kernels(model: GRU | LSTM, dtype: torch.dtype) -> None:
-    given = drawn(model, 2, TILE + 3, 4, dtype)
-    there = [values.cuda() for values in given]
-    assert whole_window(cell_of(model), *there[:2]) is not None
+    inputs = drawn(model, 2, TILE + 3, 4, dtype)
+    present = [values.cuda() for values in inputs]
+    assert whole_window(cell_of(model), *present[:2]) is not None
     bound = 1e-12 if dtype == torch.float64 else 1e-5
-    found = model.gradient(*there, huber).cpu()
-    expected = model.gradient(*given, huber)
-    torch.testing.assert_close(found, expected, rtol=bound, atol=bound)
+    gradients = model.gradient(*present, huber).cpu()
+    expected = model.gradient(*inputs, huber)
+    torch.testing.assert_close(gradients, expected, rtol=bound, atol=bound)

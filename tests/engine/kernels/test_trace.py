@@ -36,9 +36,9 @@ def in_torch_and_in_c(function) -> tuple[Tensor, Tensor]:
         "y": torch.rand(ROWS, COLUMNS),
         "n": torch.rand(ROWS, 1),
     }
-    found = statements(function, inputs)
-    lines = {name: "\n".join(getattr(found, name)) for name in ("numbers", "weights")}
-    library = compiled(PRELUDE.read_text() + RUN.format(**lines, result=found.result))
+    traced = statements(function, inputs)
+    lines = {name: "\n".join(getattr(traced, name)) for name in ("numbers", "weights")}
+    library = compiled(PRELUDE.read_text() + RUN.format(**lines, result=traced.result))
     if library is None:
         pytest.skip("no C compiler")
     x = X.expand(2, -1).contiguous()
@@ -79,14 +79,14 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_c_does_what_torch_does(name: str) -> None:
-    expected, found = in_torch_and_in_c(FUNCTIONS[name])
+    expected, result = in_torch_and_in_c(FUNCTIONS[name])
     # Roundings, and polynomials that are good to some 3e-7; what is not finite is the same.
-    torch.testing.assert_close(found, expected, rtol=2e-6, atol=1e-6, equal_nan=True)
+    torch.testing.assert_close(result, expected, rtol=2e-6, atol=1e-6, equal_nan=True)
 
 
 def test_a_constant_that_a_function_makes_is_written_out() -> None:
-    expected, found = in_torch_and_in_c(lambda of: of["x"] * pi)
-    torch.testing.assert_close(found, expected, rtol=1e-7, atol=0, equal_nan=True)
+    expected, result = in_torch_and_in_c(lambda of: of["x"] * pi)
+    torch.testing.assert_close(result, expected, rtol=1e-7, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_what_is_not_told_of_single_weights_is_refused(function, why: str) -> No
 
 def test_sums_over_weights_are_numbers_where_they_are_asked_for() -> None:
     inputs = {"x": torch.ones(ROWS, COLUMNS), "n": torch.ones(ROWS, 1)}
-    found = statements(lambda of: of["x"] / of["x"].norm(dim=-1, keepdim=True), inputs, sums=True)
-    assert "t0_lanes[i - begin] += (double)x * (double)x;" in found.numbers[0]
-    assert found.numbers[1:] == ("const double t1 = square_root(t0);",)
-    assert found.weights == ("const float t2 = x * (float)(1 / t1);",)
+    traced = statements(lambda of: of["x"] / of["x"].norm(dim=-1, keepdim=True), inputs, sums=True)
+    assert "t0_lanes[i - begin] += (double)x * (double)x;" in traced.numbers[0]
+    assert traced.numbers[1:] == ("const double t1 = square_root(t0);",)
+    assert traced.weights == ("const float t2 = x * (float)(1 / t1);",)
     with pytest.raises(Untraceable, match="order 2 alone"):
         statements(lambda of: of["x"] / of["x"].norm(p=1, dim=-1, keepdim=True), inputs, sums=True)
     with pytest.raises(Untraceable, match="sum"):  # over all vehicles
@@ -142,6 +142,6 @@ def test_a_view_of_what_was_changed_in_place_holds_what_the_memory_holds() -> No
         copy.mul_(2)
         return view + 1
 
-    expected, found = in_torch_and_in_c(function)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
-    assert found[0, 2] == 3  # 2·1 + 1
+    expected, result = in_torch_and_in_c(function)
+    torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
+    assert result[0, 2] == 3  # 2·1 + 1

@@ -128,7 +128,7 @@ def test_a_vehicle_gets_back_what_it_gained_if_it_is_alone() -> None:
     schedule = ((0,), (0,), (0,))
     method = get("ti-fedavg", pull_start=0.2)
     pulls = [0.2, 0.2 * exp(-0.2), 0.2 * exp(-0.4)]
-    found = toy_rounds(method, schedule)
+    result = toy_rounds(method, schedule)
     at = 0.5
     expected = []
     for mu in pulls:
@@ -136,7 +136,7 @@ def test_a_vehicle_gets_back_what_it_gained_if_it_is_alone() -> None:
         for _ in range(2):
             w -= 0.1 * ((w - 1) + mu * (w - at))
         expected.append(at := w)
-    assert found == approx(expected, abs=1e-12)
+    assert result == approx(expected, abs=1e-12)
 
 
 def test_the_records_hold_ratio_pull_and_what_the_loop_does() -> None:

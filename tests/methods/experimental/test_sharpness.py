@@ -67,16 +67,16 @@ def slices(loss: Callable[[Tensor], Tensor], radius: float, points: int = 16) ->
 
 def test_every_unit_moves_by_as_much_as_its_own_weights() -> None:
     # Units have lengths 5 and 1; the third draw is 45° between the axes of each.
-    found = filter_normalised(TOY, WEIGHTS, DRAWN)
-    assert found[0].tolist() == [5.0, 0.0, 0.0, 1.0, 0.0, 0.0]
+    normalised = filter_normalised(TOY, WEIGHTS, DRAWN)
+    assert normalised[0].tolist() == [5.0, 0.0, 0.0, 1.0, 0.0, 0.0]
     half = 0.5**0.5
     expected = [5 * half, 5 * half, half, -half, 0, 0]
-    assert found[2].tolist() == approx(expected, abs=1e-12)
-    assert found.norm(dim=1).square().tolist() == approx([26.0] * 4, abs=1e-12)
+    assert normalised[2].tolist() == approx(expected, abs=1e-12)
+    assert normalised.norm(dim=1).square().tolist() == approx([26.0] * 4, abs=1e-12)
     columns = SimpleNamespace(layout=TOY.layout, unit_axis=-1)  # the same, turned
     order = [0, 2, 1, 3, 4, 5]
     turned = filter_normalised(columns, WEIGHTS[order], DRAWN[:, order])
-    torch.testing.assert_close(turned, found[:, order], rtol=0, atol=0)
+    torch.testing.assert_close(turned, normalised[:, order], rtol=0, atol=0)
 
 
 def test_a_unit_without_weights_does_not_move() -> None:
@@ -164,10 +164,10 @@ def test_an_index_is_the_mean_rise_on_both_sides() -> None:
 def test_the_mean_over_probes_forgets_by_their_age(monkeypatch: pytest.MonkeyPatch) -> None:
     probes = Probes()
     rule = SharpnessProximal(probe_every=1, keep=0.8)
-    found = iter([0.4, 0.2, 0.3])
+    result = iter([0.4, 0.2, 0.3])
 
     def told(start: Start, rows: list[int], slicing: Slicing) -> Tensor:
-        rise = next(found)
+        rise = next(result)
         slices = torch.tensor([[[1 + rise, 1.0, 1 + rise]]], dtype=torch.float64)
         return slicing.measure(slices.repeat(len(rows), 1, 1))
 
@@ -197,9 +197,9 @@ def test_a_loss_that_is_not_finite_leaves_the_index_as_it_was() -> None:
 
 def test_without_a_pull_it_is_fedavg() -> None:
     federation = Federation(random_fleet(), training=Training(rounds=3), device="cpu")
-    one = federation.train("fedavg").state.weights
+    weights = federation.train("fedavg").state.weights
     two = federation.train(get("si-fedavg", lam=0.0)).state.weights
-    assert torch.equal(one, two)
+    assert torch.equal(weights, two)
 
 
 @pytest.mark.parametrize("wrong", [{"radius": 0.0}, {"keep": 1.0}, {"probe_schedule": "often"}])

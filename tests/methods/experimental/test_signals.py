@@ -118,8 +118,8 @@ def replies(lengths: list[float], steps: list[int] | None = None, **uploads: Ten
     rng = np.random.default_rng(0)
     deltas = torch.tensor(lengths)[:, None]
     windows = torch.ones(len(lengths)).double()
-    own = None if steps is None else torch.tensor(steps)
-    return Replies(deltas, windows, 9, 9.0, rng, uploads, steps=own)
+    step_counts = None if steps is None else torch.tensor(steps)
+    return Replies(deltas, windows, 9, 9.0, rng, uploads, steps=step_counts)
 
 
 def left(found: Replies) -> list[float]:
@@ -139,8 +139,8 @@ def test_length_is_of_a_step() -> None:
 
 
 def test_who_works_against_the_fleet_three_turns_running_is_left_out() -> None:
-    told = torch.tensor([0.0, 2.0, 3.0, 0.0]).double()
-    assert left(replies([1.0, 2.0, 3.0, 4.0], opposed=told)) == [1.0, 2.0, 4.0]
+    messages = torch.tensor([0.0, 2.0, 3.0, 0.0]).double()
+    assert left(replies([1.0, 2.0, 3.0, 4.0], opposed=messages)) == [1.0, 2.0, 4.0]
     assert left(replies([1.0, 2.0], opposed=torch.tensor([3.0, 4.0]))) == [1.0, 2.0]  # nobody else
 
 

@@ -12,9 +12,9 @@ from fedwatt.telemetry.cleaning.glitches import _other_unit
 
 
 def test_accounts_add_up_and_survive_json():
-    one = Account.passed_over("rows", 3, "duplicate") + Account.of("kept", "rows", 7)
+    first = Account.passed_over("rows", 3, "duplicate") + Account.of("kept", "rows", 7)
     both = (
-        one + Account.passed_over("rows", 2, "no time") + Account.of("repaired", "values", 4, "x")
+        first + Account.passed_over("rows", 2, "no time") + Account.of("repaired", "values", 4, "x")
     )
     assert both.count("read", "rows") == 5
     assert both.count("dropped", "rows") == 5
@@ -36,9 +36,9 @@ def test_one_is_not_plural():
 
 
 def test_cut_trips_are_counted_before_and_after():
-    kept = Account.of("kept", "trips", 89)
-    assert (kept + Account.of("kept", "parts", 89)).sentence() == "89 trips kept; 0 dropped."
-    cut = kept + Account.of("kept", "parts", 97)
+    remaining = Account.of("kept", "trips", 89)
+    assert (remaining + Account.of("kept", "parts", 89)).sentence() == "89 trips kept; 0 dropped."
+    cut = remaining + Account.of("kept", "parts", 97)
     assert cut.sentence() == "89 trips kept, cut at gaps into 97; 0 dropped."
     assert cut.sentence("rows") == "0 rows kept; 0 dropped."
 

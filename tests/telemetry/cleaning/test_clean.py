@@ -67,8 +67,8 @@ def test_one_bad_trip_never_spoils_a_vehicle():
 
 
 def test_parts_of_a_trip_get_letters():
-    whole = drive("706", seconds=400)
-    gap = whole.take((whole.time_s < 180) | (whole.time_s > 220))
+    complete = drive("706", seconds=400)
+    gap = complete.take((complete.time_s < 180) | (complete.time_s > 220))
     vehicle, account = clean_vehicle(CAR, [gap], CLEANING)
     assert [trip.name for trip in vehicle.trips] == ["706", "706b"]
     assert [trip.recording for trip in vehicle.trips] == ["706", "706"]
@@ -223,6 +223,6 @@ def test_the_cause_is_told(raw: RawTrip, reason: str) -> None:
 
 def test_holes_are_told_where_nothing_more_particular_is_known() -> None:
     raw = trip()
-    kept = np.arange(600) % 100 < 80  # holes of 20 s, parts of 80 s
-    _, account = clean_trip(raw.take(kept), PLAIN_CLEANING)
+    remaining = np.arange(600) % 100 < 80  # holes of 20 s, parts of 80 s
+    _, account = clean_trip(raw.take(remaining), PLAIN_CLEANING)
     assert account.reasons("dropped", "trips") == {"in parts under 120 s between gaps": 1}

@@ -16,11 +16,11 @@ def test_energy_of_held_power_is_split_exactly_at_the_seconds(raw_trip):
         voltage_v=[360, 360, 360],
         current_a=[1, -2, 5],
     )
-    found = resample(trip)
-    assert found["energy_wh"] * 3600 == pytest.approx([360, -180, -360], abs=1e-9)
+    resampled = resample(trip)
+    assert resampled["energy_wh"] * 3600 == pytest.approx([360, -180, -360], abs=1e-9)
     # Current: mean of the recorded part of each interval.
-    assert found["current_a"] == pytest.approx([1, -0.5, -2], abs=1e-12)
-    assert found["voltage_v"] == pytest.approx([360, 360, 360])
+    assert resampled["current_a"] == pytest.approx([1, -0.5, -2], abs=1e-12)
+    assert resampled["voltage_v"] == pytest.approx([360, 360, 360])
 
 
 def test_a_row_on_the_second_counts_for_that_second(raw_trip):
@@ -33,9 +33,9 @@ def test_a_row_on_the_second_counts_for_that_second(raw_trip):
         voltage_v=[1, 1, 1],
         current_a=[1, 1, 1],
     )
-    found = resample(trip)
-    assert found["ambient_c"].tolist() == [20, 30]
-    assert found["speed_mps"] == pytest.approx([2, 3])
+    resampled = resample(trip)
+    assert resampled["ambient_c"].tolist() == [20, 30]
+    assert resampled["speed_mps"] == pytest.approx([2, 3])
 
 
 def test_speed_is_linear_between_real_updates_not_between_rows():
@@ -74,10 +74,10 @@ def test_position_moves_between_held_fixes(raw_trip):
         latitude_deg=[42.0, 42.0, 42.2, 42.2, 42.4],
         longitude_deg=[-83.0, -83.0, -83.0, -83.0, -83.0],
     )
-    found = resample(trip)
-    assert found["latitude_deg"] == pytest.approx([42.1, 42.2, 42.3, 42.4])
-    assert found["longitude_deg"] == pytest.approx([-83.0] * 4)
-    assert "energy_wh" not in found
+    resampled = resample(trip)
+    assert resampled["latitude_deg"] == pytest.approx([42.1, 42.2, 42.3, 42.4])
+    assert resampled["longitude_deg"] == pytest.approx([-83.0] * 4)
+    assert "energy_wh" not in resampled
 
 
 def test_flags_count_when_set_at_any_time_in_the_second(raw_trip):
@@ -114,11 +114,11 @@ def test_resampling_conserves_energy_and_charge_whatever_the_spacing(gaps, seed)
     voltage = draw.uniform(300, 400, len(time_s))
     current = draw.uniform(-100, 200, len(time_s))
     channels = {"speed_mps": np.ones(len(time_s)), "voltage_v": voltage, "current_a": current}
-    found = resample(RawTrip("1", time_s + 17.3, channels))
+    resampled = resample(RawTrip("1", time_s + 17.3, channels))
     direct = (voltage[:-1] * current[:-1] * np.diff(time_s)).sum() / 3600
     gross = np.abs(voltage[:-1] * current[:-1] * np.diff(time_s)).sum() / 3600
-    assert found["energy_wh"].sum() == pytest.approx(direct, abs=1e-9 * gross)
-    ends = np.minimum(np.arange(1, len(found["current_a"]) + 1), time_s[-1])
+    assert resampled["energy_wh"].sum() == pytest.approx(direct, abs=1e-9 * gross)
+    ends = np.minimum(np.arange(1, len(resampled["current_a"]) + 1), time_s[-1])
     observed_s = np.diff(np.concatenate(([0], ends)))
     charge = (current[:-1] * np.diff(time_s)).sum()
-    assert (found["current_a"] * observed_s).sum() == pytest.approx(charge, abs=1e-6)
+    assert (resampled["current_a"] * observed_s).sum() == pytest.approx(charge, abs=1e-6)

@@ -46,15 +46,15 @@ def test_rows_without_time_are_dropped(raw_trip):
 
 def test_the_same_trip_in_two_files_is_used_once(raw_trip):
     trip = raw_trip([0, 1, 2, 0, 1], speed_mps=[1, 2, 3, 1, 2])
-    kept, account = without_copies(trip, np.array([4, 4, 4, 7, 7]))
-    assert kept.channels["speed_mps"].tolist() == [1, 2, 3]
+    remaining, account = without_copies(trip, np.array([4, 4, 4, 7, 7]))
+    assert remaining.channels["speed_mps"].tolist() == [1, 2, 3]
     assert account.count("dropped", "rows", "trip also in another file") == 2
 
 
 def test_a_trip_split_over_two_files_is_joined(raw_trip):
     trip = raw_trip([2, 3, 0, 1], speed_mps=[3, 4, 1, 2])
-    kept, account = without_copies(trip, np.array([1, 1, 2, 2]))
-    assert kept.channels["speed_mps"].tolist() == [1, 2, 3, 4]
+    remaining, account = without_copies(trip, np.array([1, 1, 2, 2]))
+    assert remaining.channels["speed_mps"].tolist() == [1, 2, 3, 4]
     assert not account.entries
 
 
@@ -131,8 +131,8 @@ def test_a_parked_vehicle_ends_a_trip_and_its_rows_are_counted() -> None:
 @pytest.mark.parametrize(("stand", "trips"), [(250, 1), (310, 2)])
 def test_a_red_light_does_not(stand: int, trips: int) -> None:
     speed = np.r_[np.full(10, 5.0), np.zeros(stand), np.full(10, 5.0)]
-    found, _ = split_at_pauses([recording(np.arange(20.0 + stand), speed)], pause_s=300)
-    assert len(found) == trips
+    result, _ = split_at_pauses([recording(np.arange(20.0 + stand), speed)], pause_s=300)
+    assert len(result) == trips
 
 
 def test_without_a_date_trips_are_numbered() -> None:

@@ -26,8 +26,8 @@ def test_a_truncated_archive_is_refused(write_ved, rows, tmp_path, share):
     path = tmp_path / "part1.7z"
     with py7zr.SevenZipFile(path, "w") as archive:
         archive.write(source, source.name)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
+    complete = path.read_bytes()
+    path.write_bytes(complete[: int(len(complete) * share)])
     with pytest.raises(DataError, match=r"part1\.7z is truncated or damaged"):
         list(import_ved([path], **LOOSE))
 
@@ -37,9 +37,9 @@ def test_a_bad_byte_inside_an_archive_is_refused(write_ved, rows, tmp_path):
     path = tmp_path / "part1.7z"
     with py7zr.SevenZipFile(path, "w") as archive:
         archive.write(source, source.name)
-    whole = bytearray(path.read_bytes())
-    whole[len(whole) // 2] ^= 0xFF
-    path.write_bytes(whole)
+    complete = bytearray(path.read_bytes())
+    complete[len(complete) // 2] ^= 0xFF
+    path.write_bytes(complete)
     with pytest.raises(DataError, match=r"part1\.7z is truncated or damaged"):
         list(import_ved([path], **LOOSE))
 
@@ -141,7 +141,7 @@ def test_bytes_that_are_not_utf8_are_counted(write_ved, rows):
 def test_utf16_is_refused(write_ved, rows):
     path = write_ved(rows())
     path.write_text(path.read_text(), encoding="utf-16")
-    with pytest.raises(DataError, match="not UTF-8 text"):
+    with pytest.raises(DataError, match="is UTF-16 or no text at all"):
         list(import_ved([path], **LOOSE))
 
 

@@ -168,9 +168,9 @@ def test_times_that_cannot_be_read_are_refused(tmp_path, mapping_file):
 
 
 def test_a_trip_in_two_files_is_joined(tmp_path, mapping_file):
-    whole = table(seconds=400)
-    whole.head(200).write_csv(tmp_path / "b.csv")
-    whole.tail(201).write_csv(tmp_path / "a.csv")
+    complete = table(seconds=400)
+    complete.head(200).write_csv(tmp_path / "b.csv")
+    complete.tail(201).write_csv(tmp_path / "a.csv")
     (vehicle,) = import_csv([tmp_path / "a.csv", tmp_path / "b.csv"], mapping_file())
     assert [trip.seconds for trip in vehicle.trips] == [400]
 

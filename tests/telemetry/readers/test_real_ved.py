@@ -21,20 +21,20 @@ ALL_TRIPS = replace(VED_CLEANING, minimum_trips=1, minimum_metres=0)
 @pytest.fixture(scope="session")
 def raw_trips(ved_folder):
     """Direct integral of -V I over held samples (Wh) and length (s) of every EV trip."""
-    wanted = ("VehId", "Trip", "Timestamp(ms)", "HV Battery Current[A]", "HV Battery Voltage[V]")
+    expected = ("VehId", "Trip", "Timestamp(ms)", "HV Battery Current[A]", "HV Battery Voltage[V]")
     table = (
         pl.scan_parquet(ved_folder / "EV_PHEV.parquet")
         .filter(pl.col("VehId").is_in(EVS))
-        .select(wanted)
+        .select(expected)
         .collect()
     )
-    found = {}
+    result = {}
     for (vehicle, trip), part in table.partition_by("VehId", "Trip", as_dict=True).items():
         time_s = part["Timestamp(ms)"].to_numpy() / 1000
-        current, voltage = (part[name].cast(pl.Float64).to_numpy() for name in wanted[3:])
+        current, voltage = (part[name].cast(pl.Float64).to_numpy() for name in expected[3:])
         energy = float((-voltage[:-1] * current[:-1] * np.diff(time_s)).sum() / 3600)
-        found[f"ved-{vehicle}", str(trip)] = energy, time_s[-1]
-    return found
+        result[f"ved-{vehicle}", str(trip)] = energy, time_s[-1]
+    return result
 
 
 def test_no_recorded_trip_of_ved_is_in_two_splits(ved_folder):
@@ -45,10 +45,10 @@ def test_no_recorded_trip_of_ved_is_in_two_splits(ved_folder):
         split_of = split_of_trips(vehicle, DataSettings())
         parts += len(split_of)
         for trip in vehicle.trips:
-            own = splits.setdefault((vehicle.name, trip.recording), set())
-            own.add(split_of[trip.name])
+            seen_splits = splits.setdefault((vehicle.name, trip.recording), set())
+            seen_splits.add(split_of[trip.name])
     assert (parts, len(splits)) == (1676, 1661)  # fifteen trips are cut in two
-    assert {len(own) for own in splits.values()} == {1}
+    assert {len(split) for split in splits.values()} == {1}
 
 
 def test_energy_of_every_ev_trip_is_conserved(ved_folder, raw_trips):
@@ -150,5 +150,5 @@ def test_the_archive_and_the_parquet_file_agree(ved_folder, ved_vehicles):
 def test_inference_agrees_with_the_static_files(ved_folder, tmp_path):
     (tmp_path / "EV_PHEV.parquet").symlink_to(ved_folder / "EV_PHEV.parquet")
     vehicles = import_ved([tmp_path], powertrain=("ev",), cleaning=ALL_TRIPS)
-    found = {vehicle.name: vehicle.facts["powertrain_from"] for vehicle in vehicles}
-    assert found == {f"ved-{number}": "inferred from its signals" for number in EVS}
+    result = {vehicle.name: vehicle.facts["powertrain_from"] for vehicle in vehicles}
+    assert result == {f"ved-{number}": "inferred from its signals" for number in EVS}

@@ -6,6 +6,7 @@ import pytest
 
 from fedwatt.errors import DataError, SettingError
 from fedwatt.telemetry.readers import VED_CLEANING, VehicleStream, import_ved
+from tests.telemetry.recognise.drives import write_workbook
 
 LOOSE = {"cleaning": replace(VED_CLEANING, minimum_trips=1)}
 ENGINE = 8
@@ -89,7 +90,7 @@ def test_static_files_give_type_and_mass(write_ved, rows, tmp_path):
         "Vehicle Class": ["Car", "NO DATA"],
         "Generalized_Weight": ["3500", "NO DATA"],
     }
-    write_xlsx(tmp_path / "VED_Static_Data_PHEV&EV.xlsx", table)
+    write_workbook(tmp_path / "VED_Static_Data_PHEV&EV.xlsx", pl.DataFrame(table))
     first, second = import_ved([path], **LOOSE)
     assert first.facts["mass_kg"] == 1587.6  # 3,500 lb
     assert first.facts["class"] == "Car"
@@ -98,50 +99,9 @@ def test_static_files_give_type_and_mass(write_ved, rows, tmp_path):
     assert second.facts["powertrain_from"] == "inferred from its signals"
 
 
-def write_xlsx(path, table):
-    """The smallest workbook that Excel readers accept, with inline text."""
-    import zipfile
-    from xml.sax.saxutils import escape
-
-    lines = [list(table), *zip(*table.values(), strict=True)]
-    cells = "".join(
-        "<row>"
-        + "".join(
-            f"<c><v>{value}</v></c>"
-            if isinstance(value, int)
-            else f'<c t="inlineStr"><is><t>{escape(value)}</t></is></c>'
-            for value in line
-        )
-        + "</row>"
-        for line in lines
-    )
-    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-    package = "http://schemas.openxmlformats.org/package/2006"
-    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-    sheet = "application/vnd.openxmlformats-officedocument.spreadsheetml"
-    head = '<?xml version="1.0" encoding="UTF-8"?>'
-    files = {
-        "[Content_Types].xml": f'<Types xmlns="{package}/content-types">'
-        '<Default Extension="rels" '
-        'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-        f'<Override PartName="/xl/workbook.xml" ContentType="{sheet}.sheet.main+xml"/>'
-        f'<Override PartName="/xl/s.xml" ContentType="{sheet}.worksheet+xml"/></Types>',
-        "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
-        f'Type="{office}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
-        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{office}"><sheets>'
-        '<sheet name="s" sheetId="1" r:id="r1"/></sheets></workbook>',
-        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{package}/relationships">'
-        f'<Relationship Id="r1" Type="{office}/worksheet" Target="s.xml"/></Relationships>',
-        "xl/s.xml": f'<worksheet xmlns="{main}"><sheetData>{cells}</sheetData></worksheet>',
-    }
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, head + text)
-
-
 @pytest.fixture
 def everywhere(write_ved, rows, tmp_path):
-    """The same trip as loose CSV, as Parquet and inside a .7z archive, in three folders."""
+    """Write one trip as loose CSV, as Parquet and inside a .7z archive, in three folders."""
     path = write_ved(rows())
     for folder in ("csv", "parquet", "archive"):
         (tmp_path / folder).mkdir()
@@ -209,12 +169,12 @@ def test_nothing_is_read_before_the_first_vehicle_is_asked_for(write_ved, rows):
 
 def test_blocks_do_not_change_the_result(write_ved, rows, monkeypatch):
     path = write_ved(rows())
-    (whole,) = import_ved([path], **LOOSE)
+    (complete,) = import_ved([path], **LOOSE)
     monkeypatch.setattr("fedwatt.telemetry.readers.tables.BLOCK_BYTES", 1000)
     (blocks,) = import_ved([path], **LOOSE)
-    energy = [vehicle.trips[0].channels["energy_wh"].tolist() for vehicle in (whole, blocks)]
+    energy = [vehicle.trips[0].channels["energy_wh"].tolist() for vehicle in (complete, blocks)]
     assert energy[0] == energy[1]
-    assert whole.facts["account"] == blocks.facts["account"]
+    assert complete.facts["account"] == blocks.facts["account"]
 
 
 def test_a_vehicle_alone_equals_the_vehicle_in_a_fleet(write_ved, rows):

@@ -83,12 +83,12 @@ def test_a_proposal_ends_with_the_channels_still_free(tmp_path):
 
 def test_a_proposal_invents_no_evidence(tmp_path):
     path = tmp_path / "log.csv"
-    for values, said in (
+    for values, message in (
         ("0\n", "not known: its mean in the first rows is 0"),
         ("-2\n", "negative"),
     ):
         path.write_text(f"timestamp,speed_mps,hv_current_a\n0,1,{values}")
-        assert said in mapping_text(understand(path))
+        assert message in mapping_text(understand(path))
 
 
 def test_a_proposal_needs_a_file_with_rows(tmp_path):

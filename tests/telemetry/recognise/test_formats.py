@@ -197,14 +197,14 @@ def geotab(folder: Path) -> None:
 )
 def test_a_known_format_is_recognised_and_read(tmp_path, make, vehicles, channels) -> None:
     make(tmp_path)
-    found = understand(tmp_path)
+    layout = understand(tmp_path)
     name = make.__name__.replace("_", "-")
-    assert found.format == name
+    assert layout.format == name
     for mapping in (
-        parse_mapping(mapping_text(found), "kept.toml"),
-        _gap(load_mapping(name), found),
+        parse_mapping(mapping_text(layout), "kept.toml"),
+        _gap(load_mapping(name), layout),
     ):
-        read = list(import_csv(found.paths, mapping))
+        read = list(import_csv(layout.paths, mapping))
         assert [vehicle.name for vehicle in read] == vehicles
         for vehicle in read:
             assert len(vehicle.trips) == 3
@@ -217,9 +217,9 @@ def test_leaf_spy_in_miles_is_told_by_its_positions(tmp_path) -> None:
     rows = pl.read_csv(log, infer_schema=False)
     slower = (pl.col("Speed").cast(pl.Float64) / 1.609344).cast(pl.String)
     log.write_text(f"{LEAF_SPY}\n{rows.with_columns(slower).write_csv(include_header=False)}")
-    found = understand(tmp_path)
-    assert found.tables["channels"]["speed_mps"]["unit"] == "mph"
-    (vehicle,) = import_csv(found.paths, parse_mapping(mapping_text(found), "kept.toml"))
+    layout = understand(tmp_path)
+    assert layout.tables["channels"]["speed_mps"]["unit"] == "mph"
+    (vehicle,) = import_csv(layout.paths, parse_mapping(mapping_text(layout), "kept.toml"))
     assert vehicle.trips[0].channels["speed_mps"].mean() == pytest.approx(10.0, rel=0.06)
 
 
@@ -229,14 +229,14 @@ def test_columns_may_be_spelled_otherwise(tmp_path, make, vehicles) -> None:
     for file in tmp_path.rglob("*.csv"):
         head, _, rows = file.read_text(encoding="utf-8").partition("\n")
         file.write_text(f"{head.upper()}\n{rows}", encoding="utf-8")
-    found = understand(tmp_path)
-    assert found.format == make.__name__
-    read = list(import_csv(found.paths, parse_mapping(mapping_text(found), "kept.toml")))
+    layout = understand(tmp_path)
+    assert layout.format == make.__name__
+    read = list(import_csv(layout.paths, parse_mapping(mapping_text(layout), "kept.toml")))
     assert [vehicle.name for vehicle in read] == vehicles
 
 
-def _gap(mapping: CsvMapping, found) -> CsvMapping:
-    return replace(mapping, maximum_gap_s=found.spacing.maximum_gap_s)
+def _gap(mapping: CsvMapping, result) -> CsvMapping:
+    return replace(mapping, maximum_gap_s=result.spacing.maximum_gap_s)
 
 
 def _is_right(vehicle: Vehicle, channels: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""Whose rows are whose: columns, folders, names of files and what they hold."""
+"""Recognition of vehicles: columns, folders, names of files and their contents."""
 
 from pathlib import Path
 
@@ -22,9 +22,9 @@ def write(path: Path, rows: pl.DataFrame, **more: str | pl.Expr) -> None:
 
 def imported(path: Path, answers: ImportAnswers | None = None) -> dict[str, int]:
     """Vehicles and how many trips each has, after an import by the mapping."""
-    found = understand(path, answers)
-    mapping = parse_mapping(mapping_text(found), "kept.toml")
-    return {vehicle.name: len(vehicle.trips) for vehicle in import_csv(found.paths, mapping)}
+    layout = understand(path, answers)
+    mapping = parse_mapping(mapping_text(layout), "kept.toml")
+    return {vehicle.name: len(vehicle.trips) for vehicle in import_csv(layout.paths, mapping)}
 
 
 VANS = {"M-AB 100": 2, "M-AB 101": 2, "M-AB 102": 2}
@@ -51,9 +51,9 @@ def test_a_column_of_trips_is_no_column_of_vehicles(tmp_path) -> None:
 def test_states_of_a_vehicle_are_asked_about_but_not_taken(tmp_path) -> None:
     gear = pl.when(pl.col("speed") > 5).then(pl.lit("D")).otherwise(pl.lit("N"))
     write(tmp_path / "bus.csv", drives(3), gear=gear)
-    found = understand(tmp_path)
-    assert found.tables["vehicle"] == {"from": "file"}
-    assert "Nothing uses 'gear' (2 values: N, D)" in found.questions[0]
+    layout = understand(tmp_path)
+    assert layout.tables["vehicle"] == {"from": "file"}
+    assert "Nothing uses 'gear' (2 values: N, D)" in layout.questions[0]
 
 
 def test_the_user_has_the_last_word(tmp_path) -> None:
@@ -94,8 +94,8 @@ def test_names_of_all_files_are_judged_whichever_are_looked_into(tmp_path) -> No
     for car in range(60):
         for day in (1, 2):
             (tmp_path / "logs" / f"car-{car:02d}_2024-03-0{day}.csv").write_text(text)
-    found = understand(tmp_path / "logs")
-    assert found.reasons["vehicle"] == "60 names before the files' dates"
+    layout = understand(tmp_path / "logs")
+    assert layout.reasons["vehicle"] == "60 names before the files' dates"
 
 
 def test_files_that_overlap_in_time_are_of_different_vehicles(tmp_path) -> None:
@@ -115,9 +115,9 @@ def test_files_with_other_columns_are_left_out(tmp_path) -> None:
     for name in ("a", "b"):
         write(tmp_path / f"trip_{name}.csv", drive(begin=START + ord(name) * 10_000.0))
     (tmp_path / "drivers.csv").write_text("name,birthday\nAda,1815\n")
-    found = understand(tmp_path)
-    assert [path.name for path in found.paths] == ["trip_a.csv", "trip_b.csv"]
-    remark, advice = found.remarks
+    layout = understand(tmp_path)
+    assert [path.name for path in layout.paths] == ["trip_a.csv", "trip_b.csv"]
+    remark, advice = layout.remarks
     assert remark.startswith(
         "1 file is left out (drivers.csv): without 'current', 'speed_mps', 'time'"
     )
@@ -126,16 +126,18 @@ def test_files_with_other_columns_are_left_out(tmp_path) -> None:
 
 def test_vans_with_other_sensors_are_read_along(tmp_path) -> None:
     sensors = {"a": {"temp": "ambient_c"}, "b": {"alt": "elevation_m", "soc": "soc"}, "c": {}}
-    for van, own in sensors.items():
+    for van, sensor in sensors.items():
         rows = drives(2).with_columns(van=pl.lit(van), time=pl.col("t"))
-        kept = rows.select(
-            "van", "time", "speed", volt="volt", amp="amp", **{n: c for c, n in own.items()}
+        remaining = rows.select(
+            "van", "time", "speed", volt="volt", amp="amp", **{n: c for c, n in sensor.items()}
         )
-        kept.rename({"volt": "voltage", "amp": "current"}).write_csv(tmp_path / f"{van}.csv")
-    found = understand(tmp_path)
-    assert found.remarks == ("Not all files have the columns elevation_m, soc, ambient_c.",)
-    mapping = parse_mapping(mapping_text(found), "kept.toml")
-    vans = {vehicle.name: vehicle.trips[0].channels for vehicle in import_csv(found.paths, mapping)}
+        remaining.rename({"volt": "voltage", "amp": "current"}).write_csv(tmp_path / f"{van}.csv")
+    layout = understand(tmp_path)
+    assert layout.remarks == ("Not all files have the columns elevation_m, soc, ambient_c.",)
+    mapping = parse_mapping(mapping_text(layout), "kept.toml")
+    vans = {
+        vehicle.name: vehicle.trips[0].channels for vehicle in import_csv(layout.paths, mapping)
+    }
     assert set(vans["a"]["ambient_c"]) == {5.0}
     assert vans["b"]["elevation_m"] == pytest.approx(500.0, abs=1.0)
     assert {"elevation_m", "soc"}.isdisjoint(vans["c"])
@@ -146,17 +148,17 @@ def test_a_file_written_in_another_way_is_not_read_along(tmp_path) -> None:
         write(tmp_path / f"van_{name}.csv", drives(2))
     text = (tmp_path / "van_b.csv").read_text().replace(",", ";").replace("lon\n", "place\n")
     (tmp_path / "van_b.csv").write_text(text)
-    found = understand(tmp_path)
-    assert len(found.paths) == 1
-    assert "another separator, decimal sign or place of the header" in found.remarks[0]
+    layout = understand(tmp_path)
+    assert len(layout.paths) == 1
+    assert "another separator, decimal sign or place of the header" in layout.remarks[0]
 
 
 @pytest.mark.parametrize("name", ["drive", "run", "Trip"])
 def test_a_flag_of_driving_names_no_trips(tmp_path, name) -> None:
     write(tmp_path / "bus.csv", drives(3), **{name: pl.lit(1)})
-    found = understand(tmp_path)
-    assert found.tables["trip"]["from"] == "gaps"
-    assert f"values of '{name}' come again after pauses" in found.reasons["trip"]
+    layout = understand(tmp_path)
+    assert layout.tables["trip"]["from"] == "gaps"
+    assert f"values of '{name}' come again after pauses" in layout.reasons["trip"]
     assert imported(tmp_path) == {"bus": 3}
 
 
