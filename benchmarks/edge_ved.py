@@ -158,23 +158,18 @@ def as_run(weights: torch.Tensor, features: str, backbone: str = "mlp") -> Train
 
 
 # ------------------------------------------------------------------------------ parts
-def forms(bench: Bench) -> dict[str, Any]:
-    """Size of each form and what it adds to the RMSE of three vehicles, without and with hills."""
-    by_form: dict[str, Any] = {}
-    for features, end in ((PLAIN, ""), (HILLS, "_hills")):
-        for form in ("float32", "float16", "int8"):
-            sizes = []
-            losses = []
-            for name in STREAMED:
-                vehicle = bench.vehicles[name]
-                file = bench.folder / "model.onnx"
-                field = bench.field(name, features)
-                card = export(bench.run(features), file, vehicle=vehicle, form=form, field=field)
-                losses.append(card.loss_wh or 0.0)
-                sizes.append(file.stat().st_size)
-            by_form.setdefault(form, {})
-            by_form[form] |= {f"bytes{end}": max(sizes), f"loss_wh{end}": losses}
-    return by_form
+def sizes(bench: Bench) -> dict[str, int]:
+    """Return the size of the largest file of three vehicles, without and with elevation."""
+    largest = {}
+    for features, name in ((PLAIN, "plain"), (HILLS, "elevation")):
+        files = []
+        for vehicle in STREAMED:
+            file = bench.folder / "model.onnx"
+            field = bench.field(vehicle, features)
+            export(bench.run(features), file, vehicle=bench.vehicles[vehicle], field=field)
+            files.append(file.stat().st_size)
+        largest[name] = max(files)
+    return largest
 
 
 def agree(bench: Bench) -> dict[str, Any]:
@@ -270,7 +265,7 @@ def day_of_driving(model: Path) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[Bench], Any]] = {
-    "forms": forms,
+    "sizes": sizes,
     "agreement": agree,
     "streams": streams,
     "latency": latency,
@@ -284,14 +279,8 @@ def tables(record: dict[str, Any]) -> dict[str, str]:
     """Return the Markdown of each block, by its name on the page."""
     return {
         "agreement": agreement_words(record["agreement"]),
-        "forms": table(
-            "dtype|file, kB|RMSE added, Wh|file with elevation, kB|RMSE added, Wh",
-            (
-                f"{form}|{row['bytes'] / 1000:.0f}|{max(row['loss_wh'], key=abs):+.3f}|"
-                f"{row['bytes_hills'] / 1000:.0f}|{max(row['loss_wh_hills'], key=abs):+.3f}"
-                for form, row in record["forms"].items()
-            ),
-        ),
+        "size": f"The file of a VED vehicle has {record['sizes']['plain'] / 1000:.0f} kB, with "
+        f"elevation {record['sizes']['elevation'] / 1000:.0f} kB.",
         "stream": stream_words(record["streams"]),
         "latency": latency_table([*record["latency"], *record["latency_hills"]]),
         "memory": "Peak memory of the process, model with elevation, one day of driving "
