@@ -101,7 +101,8 @@ def _plain(value: Any, large: str) -> Any:
 
 def _typed(kind: Any, entry: Any) -> Any:
     """Return the value of a type that `_plain` took apart."""
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if origin is UnionType:
         return None if entry is None else _typed(arguments[0], entry)
     if origin is np.ndarray:
