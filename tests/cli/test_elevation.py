@@ -22,7 +22,7 @@ def fleet(tmp_path_factory) -> Path:
 def field(type_in, fleet, tmp_path) -> Path:
     out = tmp_path / "hills.parquet"
     status, messages = type_in(
-        "elevation", "learn", str(fleet), "--out", str(out), "--min-vehicles", "2"
+        "elevation", "learn", str(fleet), "--out", str(out), "--set", "elevation.minimum_vehicles=2"
     )
     assert status == 0
     assert "driven by 2 or more vehicles" in messages
@@ -41,8 +41,12 @@ def test_a_field_says_whose_training_trips_it_is_from(type_in, fleet, field, tmp
     cars = {f"car-00{number}" for number in range(1, 5)}
     assert read_provenance(field) == Provenance.by(cars, usual)
     out = tmp_path / "other.parquet"
-    options = ("--split", "0.5", "0.2", "0.3", "--split-seed", "3", "--window", "30")
-    requests = ("--held-out", "1", "--min-vehicles", "2")
+    options = (
+        "--set=data.split=[0.5, 0.2, 0.3]",
+        "--set=data.split_seed=3",
+        "--set=data.window=30",
+    )
+    requests = ("--set=data.held_out=1", "--set=elevation.minimum_vehicles=2")
     status, _ = type_in("elevation", "learn", str(fleet), "--out", str(out), *options, *requests)
     assert status == 0
     never = held_out_vehicles(cars, 1, 3)
