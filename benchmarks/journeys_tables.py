@@ -16,6 +16,11 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "results" / "journeys_ved.json"
 PAGE = ROOT / "docs" / "journeys.md"
 HEADLINE = "share 3, {}"
+SET_UPS = {
+    f"share {share}, {inputs}": f"shared by {share}, {inputs.replace('-', ' ')}"
+    for inputs in ("no-climate", "climate")
+    for share in (3, 1)
+}
 FIRST = ("0", "1", "2", "3", "4")
 """Splits of the headline; the others are beside them for paired differences."""
 LEAST_COVERED = 83
@@ -119,16 +124,13 @@ def paired(splits: Mapping[str, Any], better: str, than: str) -> str:
 
 def windows_block(windows: Mapping[str, Any]) -> str:
     """Return the table of rows by set-up."""
-    lines = [
-        "| windows of a minute, RMSE in Wh | shared by 3, no climate | shared by 3, climate "
-        "| shared by 1, climate |",
-        "|---|---|---|---|",
-    ]
-    setups = ("share 3, no-climate", "share 3, climate", "share 1, climate")
+    recorded = [name for name in SET_UPS if name in windows]
+    head = " | ".join(SET_UPS[name] for name in recorded)
+    lines = [f"| windows of a minute, RMSE in Wh | {head} |", "|---" * (len(recorded) + 1) + "|"]
     for row in ROWS:
         cells = [
             with_interval(list(window_rmse(windows[name], row).values()), digits=2)
-            for name in setups
+            for name in recorded
         ]
         lines.append(f"| {row} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -136,14 +138,12 @@ def windows_block(windows: Mapping[str, Any]) -> str:
 
 def trips_block(windows: Mapping[str, Any]) -> str:
     """Return the table of whole trips by set-up."""
-    lines = ["| trips of 2 km or more, error in % | median | mean | 90th percentile |"]
+    lines = ["| trips of 2 km or more, speed known: error in % | median | mean | 90th percentile |"]
     lines.append("|---|---|---|---|")
-    for name, text in (
-        ("share 3, no-climate", "shared by 3, speed known"),
-        ("share 3, climate", "shared by 3, speed and climate known"),
-        ("share 1, climate", "shared by 1, speed and climate known"),
-    ):
-        by_split = trip_errors(windows[name], "balanced").values()
+    for name, text in SET_UPS.items():
+        by_split = trip_errors(windows.get(name, {}), "balanced").values()
+        if not by_split:
+            continue
         cells = (
             [float(np.median(split_errors)) for split_errors in by_split],
             [float(split_errors.mean()) for split_errors in by_split],

@@ -51,7 +51,7 @@ from fedwatt.journeys.intervals import (
     validation_scores,
 )
 from fedwatt.journeys.memory import PastTrip, memory_gains, past_trip, remembered_offset
-from fedwatt.journeys.mixture import WEIGHTS, Mixture, chosen_mixture
+from fedwatt.journeys.mixture import Mixture, chosen_mixture
 from fedwatt.journeys.ridge import (
     fleet_ridge,
     mixed_ridge,
@@ -79,7 +79,7 @@ class Rows:
 
     squares: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
     trips: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
-    covered: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
+    covered: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     def add(self, row: str, vehicle: str, ambient_c: float, error_wh: FloatArray) -> None:
         """Count errors of windows [n]."""
@@ -98,33 +98,26 @@ class Rows:
             if vehicle_errors.get(band, [0, 0])[1]
         }
 
-    def cover(self, calibration: str, kind: str, vehicle: str, share: float) -> None:
+    def cover(self, kind: str, vehicle: str, share: float) -> None:
         """Count the share of a trip's errors that an interval covers."""
-        cells = self.covered.setdefault(calibration, {}).setdefault(kind, {})
-        cells.setdefault(vehicle, []).append(share)
+        self.covered.setdefault(kind, {}).setdefault(vehicle, []).append(share)
 
     def record(self) -> dict[str, Any]:
         """Return the aggregates that are stored."""
         bands = ["all", *(name for _, _, name in BANDS)]
         covered = {
-            calibration: {
-                kind: {name: round(100 * float(np.mean(hits)), 2) for name, hits in cells.items()}
-                for kind, cells in kinds.items()
-            }
-            for calibration, kinds in self.covered.items()
+            kind: {name: round(100 * float(np.mean(hits)), 2) for name, hits in cells.items()}
+            for kind, cells in self.covered.items()
         }
         return {
             "rmse_wh": {r: {band: self.rmse(r, band) for band in bands} for r in self.squares},
             "trips_percent": self.trips,
-            "covered_percent": covered["own trips"],
+            "covered_percent": covered,
             "coverage_error_percent": {
                 kind: {name: _standard_error(shares) for name, shares in cells.items()}
-                for kind, cells in self.covered["own trips"].items()
+                for kind, cells in self.covered.items()
             },
-            "test_trips": {
-                name: len(hits) for name, hits in self.covered["own trips"]["trips"].items()
-            },
-            "covered_percent_without_own_trips": covered["no own trips"],
+            "test_trips": {name: len(hits) for name, hits in self.covered["trips"].items()},
         }
 
 
@@ -197,7 +190,7 @@ class VehicleModel:
     prior    of its trips, in Wh
     past     all its trips, of which a test trip uses those that ended before it began; none where
              those for training and validation do not gain by it
-    factors  by name of a calibration and kind, half the width of an interval in deviations
+    factors  by kind, half the width of an interval in deviations
     """
 
     client: Client
@@ -206,7 +199,7 @@ class VehicleModel:
     ridge: FloatArray
     prior: TripPrior
     past: Sequence[PastTrip]
-    factors: Mapping[str, Mapping[str, float]]
+    factors: Mapping[str, float]
 
 
 def vehicle_models(
@@ -248,22 +241,11 @@ def vehicle_models(
             mixed_ridge(client, shared),
             in_wh(replace(prior, factor=1.0), client.label_scale_wh),
             [trip for trips in past.values() for trip in trips] if remembers else (),
-            {
-                "own trips": {
-                    kind: other_vehicles.factor(kind, scores[place][kind]) for kind in KINDS
-                },
-                "no own trips": {kind: other_vehicles.factor(kind) for kind in KINDS},
-            },
+            {kind: other_vehicles.factor(kind, scores[place][kind]) for kind in KINDS},
         )
     return models, {
         "balanced": sum(mixture.balance is not None for mixture in mixtures),
         "remembering": remembering,
-        "left_out_members": sum(float(m.network) != float(WEIGHTS[0]) for m in mixtures),
-        "calibrated_on": {
-            "vehicles": calibrated.vehicles - (len(members) == len(vehicles)),
-            "trips": calibrated.trips,
-        },
-        "noise_factor": round(prior.noise_wh / 0.09, 3),
     }
 
 
@@ -304,11 +286,11 @@ def left_out_record(folder: Path, networks: Path, seed: int, name: str) -> Any:
     file = network_file(networks, seed, share, inputs, name)
     weights = torch.from_numpy(network_weights(vehicles, file, seed, inputs, name))
     fleet = fleet_of(vehicles, seed, inputs, name)
-    models, facts = vehicle_models(fleet, vehicles, weights, seed)
+    models, _ = vehicle_models(fleet, vehicles, weights, seed)
     rows = Rows()
     vehicle = next(vehicle for vehicle in vehicles if vehicle.name == name)
     _test_trips(rows, vehicle, models[name], seed)
-    return rows.record() | {"calibrated_on": facts["calibrated_on"]}
+    return rows.record()
 
 
 def _test_trips(rows: Rows, vehicle: Vehicle, model: VehicleModel, seed: int) -> None:
@@ -373,9 +355,8 @@ def _test_trip(rows: Rows, name: str, trip: Trip, model: VehicleModel, wh_per_m:
         "in_trip": np.abs(error) / deviation,
         "trips": np.atleast_1d(np.abs(totals["balanced"] - total_wh) / trip_deviation),
     }
-    for calibration, factors in model.factors.items():
-        for kind, score in scores.items():
-            rows.cover(calibration, kind, name, float(np.mean(score <= factors[kind])))
+    for kind, score in scores.items():
+        rows.cover(kind, name, float(np.mean(score <= model.factors[kind])))
     if trip.metres >= LEAST_M:
         for row, predicted_wh in totals.items():
             percent = round(100 * (predicted_wh / total_wh - 1), 2)

@@ -134,21 +134,25 @@ def fedwatt_routes(journeys: Mapping[str, Any], peers: Mapping[str, Any]) -> Cel
     }
 
 
-def fedwatt_trips(journeys: Mapping[str, Any], inputs: str) -> Cells:
+def fedwatt_trips(
+    journeys: Mapping[str, Any], inputs: str, row: str = "balanced, without earlier trips"
+) -> Cells:
     """Return fedwatt's errors of trips with known speed, as an exported model makes them."""
     return {
         (seed, vehicle): {trip: abs(error) for trip, error in trips.items()}
         for seed, split in journeys["windows"].get(SET_UP.format(inputs), {}).items()
-        for vehicle, trips in split["trips_percent"]["balanced, without earlier trips"].items()
+        for vehicle, trips in split["trips_percent"][row].items()
     }
 
 
-def fedwatt_windows(journeys: Mapping[str, Any], inputs: str) -> Cells:
+def fedwatt_windows(
+    journeys: Mapping[str, Any], inputs: str, row: str = "mean of members"
+) -> Cells:
     """Return fedwatt's RMSE by vehicle."""
     return {
         (seed, vehicle): {"": rmse_wh}
         for seed, split in journeys["windows"].get(SET_UP.format(inputs), {}).items()
-        for vehicle, rmse_wh in split["rmse_wh"]["mean of members"]["all"].items()
+        for vehicle, rmse_wh in split["rmse_wh"][row]["all"].items()
     }
 
 
@@ -189,9 +193,12 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
 
     forest = "RouteE, forest of the vehicle"
     boosted = "boosted trees of all vehicles"
-    on_map = f"{boosted}, SRTM in place of learned elevation"
-    with_climate = {boosted: "boosted trees, learned elevation", on_map: "boosted trees, SRTM"}
-    without = {boosted: "boosted trees, learned elevation, without climate power"}
+    climates = {"climate": "", "no-climate": ", without climate power"}
+
+    def tree_cells(kind: str, inputs: str, row: str = "learned elevation") -> dict[str, Cells]:
+        name = f"boosted trees, {row}{climates[inputs]}"
+        return {boosted: peer_cells(peers.get("trees", {}), kind, name)}
+
     before = {
         forest: forest,
         "RouteE, forest of all vehicles (mass in place of name)": "RouteE, forest of all vehicles",
@@ -212,7 +219,8 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
             f"{speed}; no climate power",
             "%",
             fedwatt_trips(journeys, "no-climate"),
-            trips(windows, {forest: f"{forest}, without climate power"} | without),
+            trips(windows, {forest: f"{forest}, without climate power"})
+            | tree_cells("errors_percent", "no-climate"),
             "speed",
         ),
         Comparison(
@@ -220,7 +228,8 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
             f"{speed}, {climate}",
             "%",
             fedwatt_trips(journeys, "climate"),
-            trips(windows, {forest: f"{forest}, with climate power"} | with_climate),
+            trips(windows, {forest: f"{forest}, with climate power"})
+            | tree_cells("errors_percent", "climate"),
             "speed, climate power",
         ),
         Comparison(
@@ -228,15 +237,29 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
             f"{speed}; no climate power, nothing of the trip's energy so far",
             "Wh",
             fedwatt_windows(journeys, "no-climate"),
-            {name: peer_cells(windows, "rmse_wh", row) for name, row in without.items()},
+            tree_cells("rmse_wh", "no-climate"),
         ),
         Comparison(
             "60 s window with climate power, RMSE",
             f"{speed}, {climate}; nothing of the trip's energy so far",
             "Wh",
             fedwatt_windows(journeys, "climate"),
-            {name: peer_cells(windows, "rmse_wh", row) for name, row in with_climate.items()},
+            tree_cells("rmse_wh", "climate"),
             "speed, climate power",
+        ),
+        Comparison(
+            "60 s window with climate power and earlier trips, RMSE",
+            f"{speed}, {climate}, memory of earlier trips; nothing of the trip's energy so far",
+            "Wh",
+            fedwatt_windows(journeys, "climate", "with earlier trips"),
+            tree_cells("rmse_wh", "climate", "learned elevation, earlier trips"),
+        ),
+        Comparison(
+            "trip with known speed, climate power and earlier trips, median error",
+            f"{speed}, {climate}, memory of earlier trips",
+            "%",
+            fedwatt_trips(journeys, "climate", "balanced"),
+            tree_cells("errors_percent", "climate", "learned elevation, earlier trips"),
         ),
     ]
     return [entry for entry in compared if entry.fedwatt and any(entry.peers.values())]
@@ -248,7 +271,7 @@ SHORT_NAMES: Final = {
     "boosted trees of all vehicles": "pooled boosted trees",
 }
 """Names of peers in README."""
-ONLY_IN_CSV: Final = ("Bolt", "SRTM", "RouteE, forest of all vehicles")
+ONLY_IN_CSV: Final = ("Bolt", "RouteE, forest of all vehicles")
 """Peers that results/practitioners.csv has and README leaves out."""
 
 

@@ -1,20 +1,21 @@
 """Baselines that practitioners use, on the trips and splits of fedwatt's journeys.
 
     python -m venv PEERS && PEERS/bin/pip install -e . 'routee.powertrain[scikit]' lightgbm
-    PEERS/bin/python -m benchmarks.practitioners --fleet FLEET --posts srtm3_posts.csv
+    PEERS/bin/python -m benchmarks.practitioners --fleet FLEET
     python -m benchmarks.practitioner_tables
 
 Needs an environment of its own: routee.powertrain 2.0.2 asks for older onnxruntime and pandas than
 constraints.txt. FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out
-FLEET`; of it the 12 vehicles with 20 or more usable all-electric trips. Posts are SRTM3's around
-VED's streets. Five splits each; a part that is in the record is left as it is.
+FLEET`; of it the 12 vehicles with 20 or more usable all-electric trips. Five splits each; a part
+that is in the record is left as it is.
 
 "routes"   before departure, test trips of 2 km and more: RouteE's random forest of each vehicle, of
            all vehicles together (with temperature, mass and time since start), its bundled
            Chevrolet Bolt, and the vehicle's mean Wh/km; beside fedwatt's forecast
-"windows"  speed known: boosted trees of all vehicles on windows of 60 s and on whole trips, with
-           learned elevation, with SRTM's and without measured climate power; RouteE of each vehicle
-           with and without measured climate power, whole trips
+"windows"  speed known: RouteE of each vehicle, whole trips
+"trees"    speed known: boosted trees of all vehicles with learned elevation, on windows of 60 s and
+           whole trips; also with fedwatt's memory of each vehicle's earlier trips. Like "windows"
+           with and without measured climate power
 
 RouteE's features, length of links and forest are chosen on validation trips of the first split, for
 each row by itself; its models are then trained on training and validation trips of every split.
@@ -36,6 +37,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.journeys_networks import elevated, settings
 from benchmarks.practitioner_links import (
     LENGTHS_M,
     LinkedTrips,
@@ -43,24 +45,21 @@ from benchmarks.practitioner_links import (
     links_with_speed,
 )
 from benchmarks.ved_trips import LEAST_M, NAMES, vehicles_of
+from fedwatt.edge.calibration import CalibrationTrip
 from fedwatt.edge.card import ModelCard
-from fedwatt.edge.trips import outcome
-from fedwatt.elevation.climb import climbing, rise_m
-from fedwatt.elevation.learn import add_elevation, learn
+from fedwatt.edge.trips import outcome, past_trips, remembered_wh
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.files import write_text
-from fedwatt.telemetry import Trip, Vehicle
-from fedwatt.telemetry.terrain_model import read_terrain_model
+from fedwatt.journeys.memory import memory_gains
+from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows import DataSettings, build_client
-from fedwatt.windows.client import prepared, split_of_trips
+from fedwatt.windows.client import split_of_trips
 from fedwatt.windows.features import feature_names
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "practitioners.json"
 SEEDS = (0, 1, 2, 3, 4)
-FEATURES = "base, physics, elevation, journey"
-"""Those of fedwatt's own models, with the heater and air conditioning that were measured."""
-MEASURED_CLIMATE = ("ac", "heater")
+SHARED_BY = ElevationSettings().minimum_vehicles
 BOLT = "chevrolet/bolt_bev/2017/rf_c3326385/v1"
 USUAL = ("speed_mph", "grade_percent")
 WEATHER = (*USUAL, "temperature_c", "minutes")
@@ -71,7 +70,6 @@ TREES = 100
 TUNING_TREES = 40
 SPLIT_SEED = 1
 FOREST_NUMBERS = range(len(FORESTS))
-SMOOTHED_S = 15
 BOOSTED = {
     "objective": "regression",
     "metric": "rmse",
@@ -87,6 +85,8 @@ BOOSTED = {
     "seed": 1,
     "deterministic": True,
 }
+PLAIN = "learned elevation"
+WITH_MEMORY = "learned elevation, earlier trips"
 ROUNDS = 800
 PATIENCE = 40
 
@@ -303,13 +303,6 @@ class BoostedData:
     y: Mapping[str, list[FloatArray]]
 
 
-def settings(seed: int, climate: bool = True) -> DataSettings:
-    """Return the data settings of a split, those of fedwatt's own journeys."""
-    names = feature_names(FEATURES)
-    recipe = ", ".join(name for name in names if climate or name not in MEASURED_CLIMATE)
-    return DataSettings(features=recipe, split_seed=seed, stride=5, evaluation_stride=5, align=True)
-
-
 def window_data(vehicles: Sequence[Vehicle], data: DataSettings) -> BoostedData:
     """Return the windows that fedwatt's models are trained and evaluated on."""
     x: dict[str, list[FloatArray]] = {"train": [], "validation": [], "test": []}
@@ -342,71 +335,75 @@ def boosted(data: BoostedData) -> Any:
 
 def boosted_rows(
     vehicles: Sequence[Vehicle], settings_of_split: DataSettings
-) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Return RMSE of test windows, Wh, and relative errors of test trips, %, by vehicle."""
-    data = window_data(vehicles, settings_of_split)
-    booster = boosted(data)
-    windows = {}
-    trips = {}
+) -> dict[str, dict[str, Any]]:
+    """Return RMSE of test windows, Wh, and errors of test trips, %, by row and vehicle.
+
+    The second row adds what each vehicle's earlier trips took beyond the trees' predictions, by
+    fedwatt's own memory and under its own condition.
+    """
+    booster = boosted(window_data(vehicles, settings_of_split))
     names = feature_names(settings_of_split.features)
     description: dict[str, Any] = {"method": "", "run_hash": "", "library": "", "backbone": "mlp"}
     units = tuple("" for _ in names)
     card = ModelCard(
         features=names, units=units, window=60, interval_s=1.0, output="Wh", **description
     )
+    rows: dict[str, dict[str, Any]] = {
+        row: {"rmse_wh": {}, "errors_percent": {}} for row in (PLAIN, WITH_MEMORY)
+    }
     for number, vehicle in enumerate(vehicles):
-        off = booster.predict(data.x["test"][number], num_threads=1) - data.y["test"][number]
-        windows[vehicle.name] = round(float(np.sqrt(np.mean(off**2))), 3)
-        model: Any = BoostedModel(booster, number, card)
+        scale_wh = build_client(vehicle, settings_of_split).label_scale_wh
+        own_card = replace(card, vehicle=vehicle.name, memory_scale_wh=scale_wh)
+        model: Any = BoostedModel(booster, number, own_card)
         splits = split_of_trips(vehicle, settings_of_split)
-        errors = {}
-        for trip in vehicle.trips:
-            if splits.get(trip.name) == "test" and trip.metres >= LEAST_M:
-                trip_outcome = outcome(model, trip, vehicle.name)
-                off_percent = 100 * abs(trip_outcome.trip_wh / trip_outcome.trip_measured_wh - 1)
-                errors[trip.name] = round(off_percent, 3)
-        trips[vehicle.name] = errors
-    return windows, trips
+        taught = [trip for trip in vehicle.trips if splits.get(trip.name, "test") != "test"]
+        tested = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
+        remembers = memory_gains(past_trips(model, taught, scale_wh))
+        plain = [outcome(model, trip, vehicle.name) for trip in tested]
+        offsets = [remembered_wh(model, trip, vehicle) if remembers else 0.0 for trip in tested]
+        for row, offsets_wh in ((PLAIN, [0.0] * len(tested)), (WITH_MEMORY, offsets)):
+            off = [
+                (made.windows_wh + offset_wh - made.measured_wh)[::5]
+                for made, offset_wh in zip(plain, offsets_wh, strict=True)
+            ]
+            rmse_wh = float(np.sqrt(np.mean(np.concatenate(off) ** 2)))
+            rows[row]["rmse_wh"][vehicle.name] = round(rmse_wh, 3)
+            rows[row]["errors_percent"][vehicle.name] = {
+                trip.name: _error(made, offset_wh * made.seconds / 60)
+                for trip, made, offset_wh in zip(tested, plain, offsets_wh, strict=True)
+                if trip.metres >= LEAST_M
+            }
+    return rows
 
 
-def with_posts(vehicle: Vehicle, elevation: Any) -> Vehicle:
-    """Return the vehicle with climb from a public elevation map, smoothed over 15 s."""
-    return replace(vehicle, trips=tuple(_on_map(trip, elevation) for trip in vehicle.trips))
+def _error(made: CalibrationTrip, added_wh: float) -> float:
+    """Return the error of a trip's energy, %."""
+    return round(100 * abs((made.trip_wh + added_wh) / made.trip_measured_wh - 1), 3)
 
 
-def _on_map(trip: Trip, elevation: Any) -> Trip:
-    height_m = elevation.elevation_m(trip.channels["latitude_deg"], trip.channels["longitude_deg"])
-    one_region = np.zeros(trip.seconds, dtype=np.int64)
-    rise = rise_m(height_m, one_region, trip.channels["speed_mps"])
-    kernel = np.ones(SMOOTHED_S)
-    around = np.convolve(np.ones(trip.seconds), kernel, mode="same")
-    smooth = np.convolve(np.nan_to_num(rise), kernel, mode="same") / around
-    return climbing(trip, np.where(np.isfinite(rise), smooth, np.nan))
+def tree_split(folder: Path, seed: int) -> dict[str, Any]:
+    """Return rows of boosted trees on one split."""
+    rows: dict[str, Any] = {"rmse_wh": {}, "errors_percent": {}}
+    vehicles = elevated(folder, seed, SHARED_BY)
+    for inputs, suffix in (("climate", ""), ("no-climate", ", without climate power")):
+        for name, cells in boosted_rows(vehicles, settings(seed, inputs)).items():
+            for kind, values in cells.items():
+                rows[kind][f"boosted trees, {name}{suffix}"] = values
+    return rows
 
 
-def window_split(folder: Path, posts: Path, seed: int, tuned: Tuned) -> dict[str, Any]:
-    """Return rows of boosted trees and of RouteE with known speed on one split."""
-    data = settings(seed)
-    level = tuple(prepared(vehicle, data) for vehicle in vehicles_of(folder))
-    learned = tuple(add_elevation(level, learn(level, ElevationSettings(), data)))
-    elevation = read_terrain_model([posts])
-    mapped = tuple(with_posts(vehicle, elevation) for vehicle in level)
-    rmse = {}
-    trips = {}
-    for row, vehicles, climate in (
-        ("boosted trees, learned elevation", learned, True),
-        ("boosted trees, SRTM", mapped, True),
-        ("boosted trees, learned elevation, without climate power", learned, False),
-    ):
-        rmse[row], trips[row] = boosted_rows(vehicles, settings(seed, climate))
-    splits = {vehicle.name: split_of_trips(vehicle, data) for vehicle in learned}
+def speed_split(folder: Path, seed: int, tuned: Tuned) -> dict[str, Any]:
+    """Return rows of RouteE with known speed on one split."""
+    learned = elevated(folder, seed, SHARED_BY)
+    splits = {vehicle.name: split_of_trips(vehicle, settings(seed)) for vehicle in learned}
     links = links_with_speed(learned, splits)
+    rows = {}
     for name, more in (("with climate power", CLIMATE), ("without climate power", ())):
         row = f"RouteE, forest of the vehicle, {name}"
         sets = ((*USUAL, *more), (*WEATHER, *more), (*STOPS, *more))
         setup = tuned.setup(row, links, setups(sets, LENGTHS_M, FOREST_NUMBERS))
-        trips[row] = errors_of(routee(links, setup, pooled=False), links.trips)
-    return {"rmse_wh": rmse, "errors_percent": trips}
+        rows[row] = errors_of(routee(links, setup, pooled=False), links.trips)
+    return {"errors_percent": rows}
 
 
 # -------------------------------------------------------------------------------- record
@@ -414,8 +411,7 @@ def main() -> None:
     """Train and evaluate the baselines of all missing splits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fleet", type=Path, required=True)
-    parser.add_argument("--posts", type=Path, required=True)
-    parser.add_argument("--parts", nargs="+", default=["routes", "windows"])
+    parser.add_argument("--parts", nargs="+", default=["routes", "windows", "trees"])
     parser.add_argument("--record", type=Path, default=RECORD)
     options = parser.parse_args()
     logging.disable(logging.INFO)
@@ -425,7 +421,8 @@ def main() -> None:
     tuned = Tuned(record.setdefault("setups", {}))
     work: dict[str, tuple[Sequence[int], Callable[[int], dict[str, Any]]]] = {
         "routes": (SEEDS, lambda seed: route_split(options.fleet, seed, tuned)),
-        "windows": (SEEDS, lambda seed: window_split(options.fleet, options.posts, seed, tuned)),
+        "windows": (SEEDS, lambda seed: speed_split(options.fleet, seed, tuned)),
+        "trees": (SEEDS, lambda seed: tree_split(options.fleet, seed)),
     }
     for part in options.parts:
         seeds, measure = work[part]

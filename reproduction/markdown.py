@@ -31,7 +31,7 @@ from reproduction.progress import progress
 from reproduction.record import FLAT, Record, scale_of_records
 from reproduction.scale import scale_of
 from reproduction.study import LabView, setting_of
-from reproduction.tuning import prerequisites, step_length
+from reproduction.tuning import step_length
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- verdict -->"
@@ -76,7 +76,6 @@ def write_markdown(lab: Lab, page: Path) -> Path:
                 if row.missing
             ),
             second_missing=_second_missing(view, facts),
-            baseline_trials=len(prerequisites(_baseline_cells(view, setting.ved[0])[0], scale)),
             practice=list(_practice(view)),
             advice=list(_advice(view)),
             flat=_flat(view),

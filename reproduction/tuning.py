@@ -113,22 +113,19 @@ def mean_pull(record: Record) -> float:
 def search(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     """Return as many trials for every method: the paper's settings, then a Latin square.
 
-    A method is tuned once for each dataset, on its vehicles as they are at C = 0.3. Baselines
-    without federation have the paper's rate and every second one of FedAvg's, with one seed.
+    A method, and a baseline without federation, is tuned once for each dataset, on its vehicles as
+    they are at C = 0.3.
     """
-    federated = cell.work == "federated"
     base = Cell(
         dataset=cell.dataset,
         method=cell.method,
         work=cell.work,
         purpose="trial",
         rounds=scale.tuning_rounds,
-        seeds=scale.tuning_seeds if federated else scale.tuning_seeds[:1],
+        seeds=scale.tuning_seeds,
     )
     ranges = ranges_of(get(cell.method)) | {"learning_rate": RATES}
     trials = latin(ranges, scale.trials - 1)
-    if not federated:
-        trials = sorted(trials, key=lambda settings: settings["learning_rate"])[::2]
     return (base, *(base.with_settings(settings) for settings in trials))
 
 

@@ -115,21 +115,46 @@ def import_fleet(
     `dem` is a terrain model that adds elevation. `how` is that of `recorded_vehicles`.
     """
     vehicles = recorded_vehicles(kind, paths, cleaning, progress, **how)
+    odd: list[str] = []
+    watched = _watched(vehicles, odd)
     files = [*paths] if dem is None else [*paths, dem]
     source = f"{plugins.short(kind)}: {listed(path.name for path in files)}"
     sentences = []
     if dem is None:
-        write_fleet(out, vehicles, source)
+        write_fleet(out, watched, source)
     else:
         enrichment = Enrichment(read_terrain_model([dem]))
-        write_fleet(out, enrichment.enriched(vehicles), source)
+        write_fleet(out, enrichment.enriched(watched), source)
         sentences = enrichment.sentences()
     if isinstance(vehicles, readers.VehicleStream):
         cleaned = [*vehicles.account.sentences(), *vehicles.passed_over]
         if vehicles.account.count("kept", "vehicles") == 1:
             cleaned.append(ONE_VEHICLE)
         sentences = [*cleaned, *sentences]
+    if odd:
+        low, high = CAR_WH_PER_KM
+        sentences.append(
+            f"Warning: {listed(odd)}: a car takes {low} to {high} Wh/km. Is the unit of speed or "
+            "power another, or is it a truck or bus (kind, in the mapping)?"
+        )
     return sentences
+
+
+CAR_WH_PER_KM = (40, 400)
+LEAST_KM = 5.0
+
+
+def _watched(vehicles: Iterable[Vehicle], odd: list[str]) -> Iterator[Vehicle]:
+    """Yield the vehicles; add the names and consumption of cars beyond `CAR_WH_PER_KM` to `odd`."""
+    low, high = CAR_WH_PER_KM
+    for vehicle in vehicles:
+        measured = [trip for trip in vehicle.trips if "energy_wh" in trip.channels]
+        km = sum(trip.metres for trip in measured) / 1000
+        wh = sum(float(trip.channels["energy_wh"].sum()) for trip in measured)
+        electric = vehicle.facts.get("powertrain") != "phev" and vehicle.kind == "passenger"
+        if electric and km >= LEAST_KM and not low <= wh / km <= high:
+            odd.append(f"{vehicle.name} takes {wh / km:,.0f} Wh/km")
+        yield vehicle
 
 
 UNITS = ("mps", "c", "w", "m", "deg", "v", "a", "wh")

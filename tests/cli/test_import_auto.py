@@ -13,7 +13,7 @@ from fedwatt.runs.source import open_fleet
 from fedwatt.telemetry.recognise.understand import understand
 from fedwatt.telemetry.store import read_fleet
 from tests.telemetry.conftest import VED_HEADER, ved_rows
-from tests.telemetry.recognise.drives import comma, drives, fleet, write_workbook
+from tests.telemetry.recognise.drives import comma, drives, fleet, write_sheets, write_workbook
 from tests.telemetry.recognise.test_formats import leaf_spy
 
 
@@ -39,6 +39,8 @@ def test_a_dry_run_shows_everything_and_writes_nothing(type_in, german, tmp_path
         assert words in printed
     assert "rows are usually 15 s apart. Gaps up to 38 s are bridged" in printed
     assert "a reading of the pack only every 15 s" in printed
+    assert "20 trips kept; 0 dropped" in printed
+    assert "All of this can be imported; nothing is written." in printed
     assert [path.name for path in tmp_path.iterdir()] == [german.name]
 
 
@@ -109,7 +111,7 @@ def test_a_fleet_has_to_have_a_name(type_in, german) -> None:
 
 
 def test_answers_are_for_auto_and_must_be_known(type_in, german) -> None:
-    for inputs in (("--dry-run",), ("--vehicle-column", "Kennzeichen"), ("--dates", "day first")):
+    for inputs in (("--vehicle-column", "Kennzeichen"), ("--dates", "day first")):
         status, printed = type_in("data", "import", "csv", german.name, *inputs, "--out", "x")
         assert status == 2
         assert f"Only 'data import auto' takes {inputs[0]}" in printed
@@ -207,6 +209,60 @@ def test_a_spreadsheet_reads_like_the_csv_beside_it(type_in, tmp_path) -> None:
             assert set(trip.channels) >= {"energy_wh", "voltage_v", "ambient_c"}
             for channel in trip.channels:
                 assert trip.channels[channel] == pytest.approx(other.channels[channel], nan_ok=True)
+
+
+def test_sheets_of_a_workbook_are_tables(type_in, tmp_path) -> None:
+    rows = fleet(2, trips=3).select("van", time="t", v=pl.col("speed") * 3.6, power=pl.lit(2000.0))
+    header, data = tuple(rows.columns), rows.rows()
+    sheets = {"about": [("Export of March",)], "first": [header, *data[:2700]]}
+    write_sheets(tmp_path / "log.xlsx", sheets | {"second": [header, *data[2700:]]})
+    status, printed = type_in("data", "import", "auto", "log.xlsx", "--out", "own")
+    assert status == 0, printed
+    assert "1 file is left out (about.csv): is not a table" in printed
+    for vehicle in read_fleet(tmp_path / "own"):
+        # 2 kW over 899 s.
+        energies = [trip.channels["energy_wh"].sum() for trip in vehicle.trips]
+        assert energies == pytest.approx([2000 * 899 / 3600] * 3)
+
+
+def test_damaged_archives_in_a_folder_are_reported_and_left_out(type_in, german, tmp_path) -> None:
+    (tmp_path / "logs").mkdir()
+    german.rename(tmp_path / "logs" / german.name)
+    for name in ("a.zip", "b.xlsx"):
+        (tmp_path / "logs" / name).write_bytes(b"PK\x03\x04 broken")
+    again = ("csv", "logs", "--map", "own.mapping.toml", "--out", "again")
+    for words in (("auto", "logs", "--out", "own"), again):
+        status, printed = type_in("data", "import", *words)
+        assert status == 0, printed
+        assert "2 files are left out (a.zip, b.xlsx): is truncated or damaged" in printed
+        assert "20 trips kept" in printed
+
+
+def test_a_dry_run_refuses_what_the_import_refuses(type_in, tmp_path) -> None:
+    # Regenerates more than it takes: -2 kW in all of the driving.
+    rows = fleet(2).select("van", time="t", v=pl.col("speed") * 3.6, power=pl.lit(-2000.0))
+    rows.write_csv(tmp_path / "log.csv")
+    mapping = """
+        [time]\ncolumn = "time"\n[vehicle]\ncolumn = "van"\n[trip]\nfrom = "gaps"
+        [channels.speed_mps]\ncolumn = "v"\nunit = "km/h"
+        [channels.power_w]\ncolumn = "power"\nunit = "W"
+    """
+    (tmp_path / "map.toml").write_text(mapping)
+    for end in (("--dry-run",), ("--out", "own")):
+        status, printed = type_in("data", "import", "csv", "log.csv", "--map", "map.toml", *end)
+        assert status == 2
+        assert "2 driving charges the pack" in printed
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.csv", "map.toml"]
+
+
+def test_an_unlikely_consumption_is_warned_of(type_in, tmp_path) -> None:
+    # 36 kW over 899 s are 8,990 Wh, on 8,998 m; 7.2 kW are a car's 200 Wh/km.
+    watt = pl.when(pl.col("van") == "M-AB 100").then(36_000.0).otherwise(7200.0)
+    rows = fleet(2).select("van", time="t", v=pl.col("speed") * 3.6, power=watt)
+    rows.write_csv(tmp_path / "log.csv")
+    status, printed = type_in("data", "import", "auto", "log.csv", "--dry-run")
+    assert status == 0, printed
+    assert "Warning: M-AB 100 takes 999 Wh/km: a car takes 40 to 400 Wh/km." in printed
 
 
 def test_a_spreadsheet_needs_an_extra(type_in, tmp_path, monkeypatch) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 LONGEST_READING = 12
 LEAST_TRIPS = 3
+REPEAT = (
+    "To change its mapping, edit {mapping} and repeat with: fedwatt data import csv PATH --map "
+    "{mapping} --out OTHER"
+)
 ONLY_CHARGE = (
     "The fleet reports its state of charge and no energy: 'fedwatt run --data {out}' predicts "
     "points of charge. To predict trips in Wh, write the usable capacity below [facts] of the "
@@ -100,20 +105,19 @@ def import_(
     if kind == "auto":
         understanding = understood(paths, ImportAnswers(**answers))
         kind = understanding.reader
-        if dry_run:
-            return
     else:
-        columns: dict[str, str | bool] = {"vehicle-column": vehicle, "trip-column": trip}
-        _refuse_answers(kind, columns | {"dates": dates, "dry-run": dry_run})
-    if out is None:
+        _refuse_answers(kind, {"vehicle-column": vehicle, "trip-column": trip, "dates": dates})
+    if out is None and not dry_run:
         raise SettingError("Name the new fleet: --out FLEET, or --dry-run to leave it at this.")
-    if understanding and kind == "csv":
-        paths = list(understanding.paths)
-        mapping = str(store_mapping(understanding, out))
     cleaning = _cleaning(kind, min_trips, min_seconds, min_metres, max_gap)
-    with import_progress() as report:
+    with TemporaryDirectory(prefix="fedwatt-") as scratch, import_progress() as report:
+        # A dry run is an import into a folder that goes: it accepts what an import accepts.
+        fleet = Path(scratch) / "fleet" if dry_run or out is None else out
+        if understanding and kind == "csv":
+            paths = list(understanding.paths)
+            mapping = str(store_mapping(understanding, fleet))
         sentences = import_fleet(
-            out,
+            fleet,
             kind,
             paths,
             cleaning,
@@ -123,12 +127,16 @@ def import_(
             mapping=mapping,
             own_gap=max_gap is not None,
         )
-    for sentence in (*sentences, f"The fleet is in {out}."):
+    outcome = "All of this can be imported; nothing is written." if dry_run else ""
+    for sentence in (*sentences, outcome or f"The fleet is in {fleet}."):
         console.print(sentence, soft_wrap=True)
-    say_next(out)
+    if not dry_run:
+        if understanding and mapping:
+            console.print(REPEAT.format(mapping=quote(mapping)), soft_wrap=True)
+        say_next(fleet)
 
 
-def _refuse_answers(kind: str, answers: dict[str, str | bool]) -> None:
+def _refuse_answers(kind: str, answers: dict[str, str]) -> None:
     """Refuse what only `auto` asks for."""
     answered = [f"--{name}" for name, answer in answers.items() if answer]
     if answered:
@@ -254,9 +262,4 @@ def store_mapping(understanding: "Understanding", out: Path) -> Path:
         path.replace(aside)
         console.print(f"The mapping that was there is now {aside}.", soft_wrap=True)
     path.write_text(text, encoding="utf-8")
-    console.print(
-        f"Mapping: {path}. Edit it and repeat with: fedwatt data import csv PATH --map "
-        f"{quote(str(path))} --out OTHER",
-        soft_wrap=True,
-    )
     return path

@@ -66,7 +66,9 @@ class Plan:
             )
 
     def epsilon(self) -> float:
-        """Return the largest ε of its methods against a server that sees sums; inf without noise.
+        """Return the ε of all its methods against a server that sees sums; inf without noise.
+
+        It covers updates: errors and sums over places have no noise.
 
         δ is that of the plan's own number of vehicles, or of two where it leaves that open.
         """
@@ -80,7 +82,7 @@ class Plan:
             spent.append(
                 inf if method_budget is None else method_budget.seen_by_server.epsilon(rounds)
             )
-        return max(spent)
+        return sum(spent)
 
     def lines(self) -> list[str]:
         """Return the plan in readable form, the points that matter most first."""
@@ -93,7 +95,9 @@ class Plan:
         )
         start, end = (f"{moment:%Y-%m-%d %H:%M}" for moment in self.valid)
         epsilon = self.epsilon()
-        privacy = "none" if epsilon == inf else f"ε = {epsilon:.3g} in all"
+        privacy = f"ε = {epsilon:.3g} of updates; other sums have no noise"
+        if epsilon == inf:
+            privacy = "none"
         methods = ", ".join(choice.label for choice in config.methods)
         return [
             f"Plan {self.digest[:16]}, valid {start} to {end} UTC",

@@ -44,8 +44,9 @@ UNCOUNTED: Final = "not counted"
 ENROLLED: Final = "enrolled"
 TURNED_AWAY: Final = "turned away"
 
-MOST_OPEN: Final = 200
-"""Background requests on their way at a time: Flower goes through all of them at each poll."""
+MOST_OPEN: Final = 1000
+"""Background requests on their way at a time: Flower goes through all of them for each vehicle's
+message, and through all vehicles for each wave."""
 SILENT_SECONDS: Final = 30.0
 """After which a vehicle without a reply keeps no other one waiting."""
 

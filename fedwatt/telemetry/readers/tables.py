@@ -1,4 +1,4 @@
-"""Read tables block by block and with progress: CSV files, also in archives, Parquet and .xlsx.
+"""Read tables block by block and with progress: CSV files, also in archives, and Parquet.
 
 Numbers are parsed by polars; a block it refuses is read again as text, and what is not a number
 becomes "no reading", counted. A column that is mostly text is refused: it is the wrong column.
@@ -9,20 +9,17 @@ import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
-from zipfile import ZipFile
 
 import polars as pl
 
-from fedwatt.errors import DataError, counted, optional
-from fedwatt.files import unpacked_bound
+from fedwatt.errors import DataError, counted
 from fedwatt.telemetry.cleaning.account import Account
 from fedwatt.telemetry.readers.files import TableFile, listed
 from fedwatt.telemetry.readers.stream import Progress
 
-TYPED = (".parquet", ".xlsx")
+PARQUET = ".parquet"
 BLOCK_BYTES = 16 << 20
 BLOCK_ROWS = 400_000
 NO_VALUE = ["NO DATA", "NA", "N/A", "null", "NULL", "None", "none", "#N/A", "-", "--"]
@@ -264,6 +261,20 @@ def _blocks(path: Path, where: str) -> Iterator[bytes]:
         yield block
 
 
+def refuse_unreadable(head: bytes, where: str) -> None:
+    """Refuse a beginning of a file that is no text in lines."""
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in head[:200]:
+        raise OtherTableError(
+            f"{where} is UTF-16 or no text at all. Save it as CSV in UTF-8 "
+            "('CSV UTF-8' in a spreadsheet)."
+        )
+    if b"\n" not in head and b"\r" in head.rstrip(b"\r"):
+        raise OtherTableError(
+            f"{where}: a carriage return alone ends its lines. Save it as CSV in UTF-8, which ends "
+            "lines as Windows or Linux do."
+        )
+
+
 def _read_header(block: bytes, layout: TableLayout, where: str) -> tuple[CsvTable, bytes]:
     """Return the table that begins with `block`, and the rows in it."""
     if not block.strip():
@@ -272,46 +283,18 @@ def _read_header(block: bytes, layout: TableLayout, where: str) -> tuple[CsvTabl
     for _ in range(form.skip_rows):
         block = block.partition(b"\n")[2]
     line, _, block = block.partition(b"\n")
-    if b"\x00" in line:
-        raise OtherTableError(
-            f"{where}, row 1: the header is not UTF-8 text. Save the file as UTF-8 CSV."
-        )
+    refuse_unreadable(line, where)
     names = next(csv.reader([as_text(line).rstrip("\r")], delimiter=form.separator), [])
     table = CsvTable(where, layout, resolve(names, layout, where), len(names))
     return table, block.partition(b"\n")[2] if form.units_row else block
 
 
-def read_workbook(path: Path) -> pl.DataFrame:
-    """Return the first sheet of an .xlsx file."""
-    return _workbook(path.resolve(), path.stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=4)
-def _workbook(path: Path, changed_ns: int) -> pl.DataFrame:
-    how = "pip install 'fedwatt[excel]', or save it as CSV"
-    optional("fastexcel", f"{path.name}: .xlsx files need fastexcel: {how}.")
-    try:
-        with ZipFile(path) as packed:
-            unpacked = sum(part.file_size for part in packed.infolist())
-        if unpacked > unpacked_bound(path):
-            raise DataError(f"{path.name} unpacks to {unpacked / 1e9:,.1f} GB. Is it damaged?")
-        return pl.read_excel(path, infer_schema_length=None)
-    except DataError:
-        raise
-    except Exception as error:  # fastexcel has no error base of its own
-        reason = str(error).splitlines()[0]
-        raise DataError(
-            f"{path.name} is not a readable .xlsx file ({reason}). {AGAIN}, or leave it out."
-        ) from error
-
-
-def scan_typed(path: Path, where: str) -> tuple[pl.LazyFrame, list[str], int]:
-    """Return the table of a Parquet file or a workbook, its columns and its number of rows."""
+def scan_parquet(path: Path, where: str) -> tuple[pl.LazyFrame, list[str], int]:
+    """Return the table of a Parquet file, its columns and its number of rows."""
     if not path.stat().st_size:
         raise OtherTableError(f"{where} is empty (0 bytes). {AGAIN}, or leave it out.")
     try:
-        workbook = path.suffix.lower() == ".xlsx"
-        table = read_workbook(path).lazy() if workbook else pl.scan_parquet(path)
+        table = pl.scan_parquet(path)
         names = table.collect_schema().names()
         return table, names, int(table.select(pl.len()).collect().item())
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -320,9 +303,9 @@ def scan_typed(path: Path, where: str) -> tuple[pl.LazyFrame, list[str], int]:
         ) from error
 
 
-def read_typed(path: Path, layout: TableLayout, where: str) -> Blocks:
-    """Yield the rows of a Parquet file or a workbook."""
-    table, header, rows = scan_typed(path, where)
+def read_parquet(path: Path, layout: TableLayout, where: str) -> Blocks:
+    """Yield the rows of a Parquet file."""
+    table, header, rows = scan_parquet(path, where)
     columns = resolve(header, layout, where)
     chosen = [pl.col(header[position]).alias(name) for name, position in columns.items()]
     for start in range(0, rows, BLOCK_ROWS):
@@ -353,7 +336,10 @@ def read_tables(
     accounts: list[Account] = []
     problems: dict[str, str] = {}
     for number, table in enumerate(tables):
-        read = read_typed if table.path.suffix.lower() in TYPED else read_csv
+        if table.problem:
+            problems[table.where] = table.problem
+            continue
+        read = read_parquet if table.path.suffix.lower() == PARQUET else read_csv
         try:
             for frame, account, row, size in read(table.path, layout, table.where):
                 accounts += [account, add(frame, number, row)]

@@ -41,7 +41,6 @@ from fedwatt.telemetry.readers.tables import (
     TableLayout,
     WantedColumn,
     read_tables,
-    read_workbook,
 )
 from fedwatt.telemetry.trip import RawTrip, Vehicle
 
@@ -121,14 +120,14 @@ class StaticFacts:
 def read_static(paths: Iterable[Path]) -> dict[int, StaticFacts]:
     """Return the rows of all static files by vehicle number."""
     facts: dict[int, StaticFacts] = {}
-    for path in paths:
-        table = read_workbook(path)
+    for path in (sheet.path for file in paths for sheet in find_tables(file)):
+        table = pl.read_csv(path, infer_schema=False)
         if "VehId" not in table.columns or not set(TYPE_COLUMNS) & set(table.columns):
             raise DataError(
                 f"{path.name} has no column 'VehId' or none of {' and '.join(TYPE_COLUMNS)}. "
                 "Is it one of VED's static files?"
             )
-        for row in table.with_columns(pl.all().cast(pl.String).str.strip_chars()).to_dicts():
+        for row in table.with_columns(pl.all().str.strip_chars()).to_dicts():
             filled = {k: text for k, text in row.items() if text and text.upper() != "NO DATA"}
             number = _as_number(filled.get("VehId", ""))
             if number is not None:
@@ -251,7 +250,7 @@ class VedReader:
         self._unlabelled = unlabelled
         self._form = form
         files = as_paths(paths)
-        self._tables = find_tables(files, workbooks=False)
+        self._tables = [table for table in find_tables(files) if table.kind != "xlsx"]
         self._static: dict[int, StaticFacts] = read_static(find_static(files))
         self.columns = (*KEYS, *form.channels)
         self._recorded: dict[int, Recorded] = {}

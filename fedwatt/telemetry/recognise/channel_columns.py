@@ -1,6 +1,6 @@
 """Recognition of channels: column, unit and sign, by header and by values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,10 @@ KILO_BELOW = {"power_w": 1_000.0, "ac_w": 25.0, "heater_w": 25.0}
 HOTTEST_C = 50.0
 COLDEST_K = 200.0
 """An outside temperature that reaches numbers between these, without a stated unit, is in °F."""
-COUNTER_SHARE = 0.98
+COUNTER_RISE = 2.0
+"""A counter rises this many times as much as it falls; energy per row rises and falls alike."""
+RESET_RISES = 3.0
+"""A fall of this many largest rises is a reset, or another vehicle's counter."""
 COUNTER_ROWS = 20
 SPEED_UNITS = ("km/h", "m/s", "mph")
 SPEED_WITHIN = 0.15
@@ -80,6 +83,23 @@ def _offer(sample: TableSample, column: str, channel: str, fits: float) -> Guess
     return Guess(column, unit, why, fits) if unit else None
 
 
+def misfits(
+    sample: TableSample, unused: Sequence[str], channels: Container[str]
+) -> tuple[str, ...]:
+    """Return a sentence on each unused column that is named like a channel which no column has."""
+    lines = []
+    for column in unused:
+        named = [name for name in MAPPABLE if fit(column, name) >= CLEARLY and name not in channels]
+        readings = sample.rows[column].drop_nulls()
+        if named and len(readings) and not foreign_unit(column, CHANNELS[named[0]].units):
+            units = ", ".join(CHANNELS[named[0]].units)
+            lines.append(
+                f"Column '{column}' is named like {named[0]}, but its readings, such as "
+                f"{readings[len(readings) // 2]}, fit none of its units ({units}) and are not used."
+            )
+    return tuple(lines)
+
+
 def _readings(sample: TableSample, column: str, channel: str, unit: str) -> pl.Series:
     """Return a column that is measured in `unit`, in the channel's own unit."""
     raw = sample.rows[column] if unit == DEGREE_MINUTE else sample.numbers(column)
@@ -133,14 +153,18 @@ def _plausible(readings: pl.Series, channel: str) -> float:
 
 
 def _counter_or_step(sample: TableSample, column: str, channel: str) -> str:
-    """Return a column "energy" that hardly ever falls and grows a lot is a counter."""
+    """Return the channel, or that of a counter for a column "energy" that mostly grows.
+
+    A counter of the net energy falls while the vehicle brakes, and starts anew after a reset.
+    """
     if channel != "energy_step_wh" or not fit(column, channel):
         return channel
-    values = sample.numbers(column).drop_nulls().to_numpy()
-    steps = np.diff(values)
-    grows = len(steps) > COUNTER_ROWS and (steps >= 0).mean() > COUNTER_SHARE
-    # Steps of energy may all be positive, too, but these do not grow.
-    return "energy_total_wh" if grows and values[-1] > steps.max() + values[0] else channel
+    steps = np.diff(sample.numbers(column).drop_nulls().to_numpy())
+    if len(steps) <= COUNTER_ROWS:
+        return channel
+    rise = float(steps[steps > 0].sum())
+    fall = -float(steps[(steps < 0) & (steps >= -RESET_RISES * steps.max())].sum())
+    return "energy_total_wh" if rise > COUNTER_RISE * fall else channel
 
 
 def speed_by_positions(

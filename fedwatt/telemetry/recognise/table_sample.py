@@ -11,19 +11,22 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 
 import polars as pl
 
 from fedwatt.errors import DataError
+from fedwatt.telemetry.readers.files import find_tables
 from fedwatt.telemetry.readers.tables import (
     COMMAS,
     NO_VALUE,
-    TYPED,
+    PARQUET,
     TextForm,
     as_text,
     left_out,
-    scan_typed,
+    refuse_unreadable,
+    scan_parquet,
     tidy,
 )
 from fedwatt.telemetry.recognise.header_words import unit_of_word
@@ -37,6 +40,8 @@ POINT_DECIMAL = re.compile(r"^[-+]?\d+\.\d+$")
 GROUPED = re.compile(r"^[-+]?\d{1,3}(?:([.,' \u00a0\u202f’])\d{3})+(?:([.,])\d+)?$")
 TWICE_AS_WIDE = 1.5
 NAMES_SHARE = 0.3
+FULL = 0.75
+"""Share of the cells of a header that hold a name."""
 MOSTLY = 0.5
 
 
@@ -95,8 +100,8 @@ def _cells(lines: Iterable[str], separator: str) -> list[list[str]]:
 def _header(lines: Sequence[str], separator: str) -> tuple[int, int]:
     """Return the table's width and the line of its header; (0, 0) if lines differ in width.
 
-    The header is the first line that is as wide as most lines after it: what stands above it is a
-    preamble. A separator at the end of each row adds no column.
+    The header is the first line that is as wide as most lines after it, and filled: what stands
+    above it is a preamble. A separator at the end of each row adds no column.
     """
     rows = _cells(lines, separator)
     widths = [len(row) for row in rows]
@@ -104,12 +109,28 @@ def _header(lines: Sequence[str], separator: str) -> tuple[int, int]:
     for width in (usual, usual - 1):
         if width < 2 or width not in widths:
             continue
-        at = widths.index(width)
-        numbers = sum(bool(NUMBER.match(cell.strip())) for cell in rows[at])
+        at = _names_below(rows, widths.index(width))
+        numbers = sum(map(_is_number, rows[at]))
         # Below a line of another width, numbers are no names: that line was the header.
         if at == 0 or numbers < NAMES_SHARE * width:
             return width, at
     return 0, 0
+
+
+def _names_below(rows: Sequence[Sequence[str]], at: int) -> int:
+    """Return the row of names, from row `at` on: titles and merged cells above it are half empty.
+
+    >>> _names_below([["Motion", "", ""], ["time", "speed", "power"], ["1", "2", "3"]], 0)
+    1
+    """
+    texts = takewhile(lambda row: not any(map(_is_number, row)), rows[at:])
+    filled = [sum(bool(cell.strip()) for cell in row) / max(len(row), 1) for row in texts]
+    full = [place for place, share in enumerate(filled) if share >= FULL]
+    return at + (full[0] if full else filled.index(max(filled, default=0)) if filled else 0)
+
+
+def _is_number(cell: str) -> bool:
+    return bool(NUMBER.match(cell.strip()))
 
 
 def _begins_with_names(lines: Sequence[str], at: int, separator: str) -> bool:
@@ -142,9 +163,7 @@ def _units(body: Sequence[Sequence[str]]) -> tuple[str, ...]:
     if len(body) < 2:
         return ()
     first = [cell.strip().strip("[]()") for cell in body[0]]
-    if any(NUMBER.match(cell) for cell in first) or not any(
-        NUMBER.match(cell.strip()) for cell in body[1]
-    ):
+    if any(map(_is_number, first)) or not any(map(_is_number, body[1])):
         return ()
     units = [cell for cell in first if cell.casefold() in unit_of_word()]
     return tuple(first) if units else ()
@@ -156,6 +175,8 @@ def number_style(cells: Sequence[str]) -> tuple[bool, str]:
 
     >>> number_style(["12,5", "7"]), number_style(["1.234,5"]), number_style(["1,234.5", "2.5"])
     ((True, ''), (True, '.'), (False, ','))
+    >>> number_style(["12,5", "359.12", "359.125"])
+    (True, '')
     """
     commas = sum(bool(COMMA_DECIMAL.match(cell)) for cell in cells)
     points = sum(bool(POINT_DECIMAL.match(cell)) for cell in cells)
@@ -171,6 +192,9 @@ def number_style(cells: Sequence[str]) -> tuple[bool, str]:
     between = Counter(
         match[1] for match in grouped if match[1] != decimal and (match[2] or decimal) == decimal
     )
+    # "359.12" beside "12,5" shows that a point is another column's decimal sign.
+    if any(POINT_DECIMAL.match(cell) and not GROUPED.match(cell) for cell in cells):
+        del between["."]
     if not decimal_comma and not signs and commas == 0:
         between = Counter({sign: n for sign, n in between.items() if sign not in ".,"})
     return decimal_comma, between.most_common(1)[0][0] if between else ""
@@ -261,8 +285,8 @@ def _kind(files: list[Path]) -> Kind:
 
 def _header_of(path: Path) -> TextLayout:
     """Return how a file is written; refuse one without rows."""
-    if path.suffix.lower() in TYPED:
-        _, names, rows = scan_typed(path, path.name)
+    if path.suffix.lower() == PARQUET:
+        _, names, rows = scan_parquet(path, path.name)
         layout = TextLayout(tuple(names))
     else:
         with path.open("rb") as file:
@@ -275,20 +299,20 @@ def _header_of(path: Path) -> TextLayout:
 
 
 def neighbours(path: Path) -> list[Path]:
-    """Return `path` and the files beside it that have the same columns."""
-    names = _header_of(path).names
-    beside = [path]
+    """Return the table of the file `path`, and those of files beside it with the same columns."""
+    beside = [table.path for table in find_tables(path)]
+    names = _header_of(beside[0]).names
     # A folder may hold one recording in several formats: only those of its own ending count.
     for other in sorted(path.parent.glob(f"*{path.suffix}")):
         with suppress(DataError):
-            if not other.samefile(path) and _header_of(other).names == names:
-                beside.append(other)
+            tables = [table.path for table in find_tables(other)]
+            beside += [t for t in tables if t not in beside and _header_of(t).names == names]
     return beside
 
 
 def read_sample(path: Path) -> TableSample:
     """Look at a table."""
-    if path.suffix.lower() in TYPED:
+    if path.suffix.lower() == PARQUET:
         return _typed(path)
     layout = _header_of(path)
     pieces = [as_text(piece).splitlines() for piece in _pieces(path)]
@@ -300,11 +324,7 @@ def read_sample(path: Path) -> TableSample:
 def _decoded(head: bytes, where: str) -> str:
     if not head:
         raise DataError(f"{where} is empty (0 bytes). Name a file with rows.")
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in head[:200]:
-        raise DataError(
-            f"{where} is UTF-16 or no text at all. Save it as CSV in UTF-8 "
-            "('CSV UTF-8' in a spreadsheet)."
-        )
+    refuse_unreadable(head, where)
     if head[:4] in (b"PK\x03\x04", b"\x1f\x8b\x08\x00", b"\x1f\x8b\x08\x08"):
         raise DataError(f"{where} is a packed file. Unpack it and name what is inside.")
     # A letter may be cut in two at the end of what was read.
@@ -343,7 +363,7 @@ def _frame(lines: list[str], layout: TextLayout, piece: int) -> pl.DataFrame:
 
 
 def _typed(path: Path) -> TableSample:
-    table, names, total = scan_typed(path, path.name)
+    table, names, total = scan_parquet(path, path.name)
     texts = table.select(pl.all().cast(pl.String))
     parts = {0: total}
     if total > HEAD_ROWS + PIECES * PIECE_ROWS:

@@ -16,13 +16,14 @@ import polars as pl
 
 from fedwatt.errors import DataError, SettingError, counted, unknown
 from fedwatt.telemetry.channels import CHANNELS, ENERGY_SOURCES, MAPPABLE
-from fedwatt.telemetry.readers.files import find_tables
+from fedwatt.telemetry.readers.files import as_paths, find_tables
 from fedwatt.telemetry.readers.mapping import named_columns, shipped_mappings, shipped_tables
 from fedwatt.telemetry.readers.tables import COMMAS, left_out, tidy
 from fedwatt.telemetry.recognise.channel_columns import (
     Guess,
     discharge_sign,
     find_channels,
+    misfits,
     speed_by_positions,
 )
 from fedwatt.telemetry.recognise.header_words import fit
@@ -106,6 +107,12 @@ def used_columns(tables: Tables, channels: Iterable[str]) -> set[str]:
     return {column for table in named for column in named_columns(table)}
 
 
+def unused_columns(sample: TableSample, tables: Tables) -> list[str]:
+    """Return the columns of a sample that a mapping does not name."""
+    used = used_columns(tables, tables["channels"])
+    return [name for name in sample.columns if name not in used]
+
+
 def read_along(
     other_kinds: Sequence[Kind], first: TableSample, clock: Clock, tables: Tables, reasons: Reasons
 ) -> tuple[list[Kind], list[str]]:
@@ -173,10 +180,12 @@ class ImportAnswers:
 class Understanding:
     """A recognised recording: `tables` is the mapping, `reasons` says why, by key of the mapping.
 
-    `format` names the shipped mapping that knows these files, "" where none does. `sample` is that
+    `first_path` is the first that the user named, `paths` are the tables in all of them that can be
+    read. `format` names the shipped mapping that knows them, "" where none does. `sample` is that
     of the first file.
     """
 
+    first_path: Path
     paths: tuple[Path, ...]
     sample: TableSample
     tables: Tables
@@ -194,8 +203,7 @@ class Understanding:
     @property
     def unused(self) -> list[str]:
         """Columns that the mapping does not name."""
-        used = used_columns(self.tables, self.tables["channels"])
-        return [name for name in self.sample.columns if name not in used]
+        return unused_columns(self.sample, self.tables)
 
 
 def understand(
@@ -203,9 +211,12 @@ def understand(
 ) -> Understanding:
     """Look at files or folders and decide what they are."""
     answers = answers or ImportAnswers()
-    files = [table.path for table in find_tables(paths)]
+    tables_found = find_tables(paths)
+    damaged = {table.where: table.problem for table in tables_found if table.problem}
+    files = [table.path for table in tables_found if not table.problem]
     # One file of a folder is understood as all of the folder is.
-    beside = neighbours(files[0]) if len(files) == 1 else files
+    alone = len(files) == 1 and tables_found[0].named
+    beside = neighbours(as_paths(paths)[0]) if alone else files
     usual, other_kinds, remarks = survey(beside)
     samples = usual.samples
     first = samples[0]
@@ -233,6 +244,7 @@ def understand(
     questions: tuple[str, ...] = ()
     if not name:
         questions = _settle_identity(samples, times, apart, tables, reasons, sorted(readable))
+        questions += misfits(first, unused_columns(first, tables), tables["channels"])
     if tables["trip"].get("from") == "gaps":
         tables["trip"]["pause"] = round(apart.pause_s)
     form = asdict(first.layout.form)
@@ -241,13 +253,14 @@ def understand(
     tables["cleaning"] = {"maximum_gap": apart.maximum_gap_s}
     reasons["cleaning"] = apart.sentence()
     return Understanding(
+        first_path=as_paths(paths)[0],
         paths=tuple(path for path in files if path in readable),
         sample=first,
         tables=tables,
         reasons=reasons,
         spacing=apart,
         format=name,
-        remarks=(*sentences, *remarks),
+        remarks=(*sentences, *remarks, *left_out(damaged)),
         questions=questions,
     )
 
@@ -309,8 +322,7 @@ def _settle_identity(
         tables["trip"], reasons["trip"] = origin
     if "column" in tables["vehicle"]:
         return ()
-    used = used_columns(tables, tables["channels"])
-    return unused_ids(samples[0], [name for name in samples[0].columns if name not in used])
+    return unused_ids(samples[0], unused_columns(samples[0], tables))
 
 
 READINGS = 3
@@ -401,7 +413,7 @@ def refuse_incomplete(understanding: Understanding) -> None:
     name = understanding.sample.path.name
     advice = (
         f"Its columns are {', '.join(understanding.sample.columns)}. "
-        f"'fedwatt data map {understanding.paths[0]} "
+        f"'fedwatt data map {understanding.first_path} "
         "--out map.toml' writes a mapping to complete, and 'fedwatt data import csv' reads with it."
     )
     if "speed_mps" not in channels:

@@ -1,6 +1,7 @@
 """Signed plans and certificates: validity, versions, roles, revocation."""
 
 from datetime import UTC, datetime, timedelta
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,16 @@ def test_certificates_expire_have_one_role_and_one_issuer(tmp_path: Path) -> Non
         check_certificate(certificate, other.certificate, VEHICLE)
     with pytest.raises(RunError, match="has no plan"):
         KeyStore(tmp_path).signed_plan()
+
+
+def test_the_epsilon_of_all_methods_of_a_plan_adds_up(tmp_path: Path) -> None:
+    more = "noise_multiplier = 1.0\nclip_norm = 0.05\n"
+    text = secured(tmp_path, "fedavg@private", more=more)
+    again = f'[[method]]\nname = "fedavg@private"\nlabel = "again"\n{more}'
+    single, double = (
+        read_plan(signed(content), owner().certificate) for content in (text, text + again)
+    )
+    assert double.epsilon() == 2 * single.epsilon() > 0
+    assert single.lines()[2].endswith("of updates; other sums have no noise")
+    without = read_plan(signed(text + '[[method]]\nname = "fedavg"\n'), owner().certificate)
+    assert without.epsilon() == inf and without.lines()[2] == "Differential privacy: none"

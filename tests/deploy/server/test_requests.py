@@ -21,7 +21,7 @@ def test_a_fleet_is_asked_in_waves(monkeypatch: pytest.MonkeyPatch) -> None:
 
     fleet = range(1, 3 * MOST_OPEN)
     channel = Loopback({node: Vehicle() for node in fleet})  # type: ignore[misc]
-    channel.offline = set(range(1, 121))  # they are asked and stay silent
+    channel.offline = set(range(1, 601))  # they are asked and stay silent
     offers = BackgroundRequests(Requests(channel), ReplyForm("driving-map"))
     request = Content({"kind": "driving-map", "plan": "0" * 64})
 
@@ -30,11 +30,11 @@ def test_a_fleet_is_asked_in_waves(monkeypatch: pytest.MonkeyPatch) -> None:
         offers.send(dict.fromkeys(nodes, request), ROUND_SECONDS)
         return len(nodes)
 
-    assert [send(), send()] == [200, 0]
-    assert len(offers.receive()) == 80  # 120 are silent
-    offers.pause(range(121, 201), ROUND_SECONDS)
-    assert [send(), send()] == [80, 0]
+    assert [send(), send()] == [1000, 0]
+    assert len(offers.receive()) == 400  # 600 are silent
+    offers.pause(range(601, 1001), ROUND_SECONDS)
+    assert [send(), send()] == [400, 0]
     now[0] += SILENT_SECONDS
-    assert send() == 200  # the silent ones hold up nobody, and are not asked again
+    assert send() == 1000  # the silent ones hold up nobody, and are not asked again
     now[0] += ROUND_SECONDS
     assert offers.ready(fleet)[:2] == [1, 2]

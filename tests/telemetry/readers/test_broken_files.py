@@ -141,7 +141,7 @@ def test_bytes_that_are_not_utf8_are_counted(write_ved, rows):
 def test_utf16_is_refused(write_ved, rows):
     path = write_ved(rows())
     path.write_text(path.read_text(), encoding="utf-16")
-    with pytest.raises(DataError, match="not UTF-8 text"):
+    with pytest.raises(DataError, match="is UTF-16 or no text at all"):
         list(import_ved([path], **LOOSE))
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from fedwatt.errors import DataError, SettingError
 from fedwatt.telemetry.readers import VED_CLEANING, VehicleStream, import_ved
+from tests.telemetry.recognise.drives import write_workbook
 
 LOOSE = {"cleaning": replace(VED_CLEANING, minimum_trips=1)}
 ENGINE = 8
@@ -89,54 +90,13 @@ def test_static_files_give_type_and_mass(write_ved, rows, tmp_path):
         "Vehicle Class": ["Car", "NO DATA"],
         "Generalized_Weight": ["3500", "NO DATA"],
     }
-    write_xlsx(tmp_path / "VED_Static_Data_PHEV&EV.xlsx", table)
+    write_workbook(tmp_path / "VED_Static_Data_PHEV&EV.xlsx", pl.DataFrame(table))
     first, second = import_ved([path], **LOOSE)
     assert first.facts["mass_kg"] == 1587.6  # 3,500 lb
     assert first.facts["class"] == "Car"
     assert first.facts["powertrain_from"] == "static file"
     assert "mass_kg" not in second.facts
     assert second.facts["powertrain_from"] == "inferred from its signals"
-
-
-def write_xlsx(path, table):
-    """The smallest workbook that Excel readers accept, with inline text."""
-    import zipfile
-    from xml.sax.saxutils import escape
-
-    lines = [list(table), *zip(*table.values(), strict=True)]
-    cells = "".join(
-        "<row>"
-        + "".join(
-            f"<c><v>{value}</v></c>"
-            if isinstance(value, int)
-            else f'<c t="inlineStr"><is><t>{escape(value)}</t></is></c>'
-            for value in line
-        )
-        + "</row>"
-        for line in lines
-    )
-    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-    package = "http://schemas.openxmlformats.org/package/2006"
-    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-    sheet = "application/vnd.openxmlformats-officedocument.spreadsheetml"
-    head = '<?xml version="1.0" encoding="UTF-8"?>'
-    files = {
-        "[Content_Types].xml": f'<Types xmlns="{package}/content-types">'
-        '<Default Extension="rels" '
-        'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-        f'<Override PartName="/xl/workbook.xml" ContentType="{sheet}.sheet.main+xml"/>'
-        f'<Override PartName="/xl/s.xml" ContentType="{sheet}.worksheet+xml"/></Types>',
-        "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
-        f'Type="{office}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
-        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{office}"><sheets>'
-        '<sheet name="s" sheetId="1" r:id="r1"/></sheets></workbook>',
-        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{package}/relationships">'
-        f'<Relationship Id="r1" Type="{office}/worksheet" Target="s.xml"/></Relationships>',
-        "xl/s.xml": f'<worksheet xmlns="{main}"><sheetData>{cells}</sheetData></worksheet>',
-    }
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, head + text)
 
 
 @pytest.fixture

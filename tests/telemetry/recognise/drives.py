@@ -75,7 +75,12 @@ def degree_minutes(column: str) -> pl.Expr:
 
 
 def write_workbook(path: Path, frame: pl.DataFrame) -> None:
-    """Write the smallest .xlsx file that spreadsheets open: one sheet, numbers and texts."""
+    """Write a frame as the only sheet of a workbook."""
+    write_sheets(path, {"log": [tuple(frame.columns), *frame.rows()]})
+
+
+def write_sheets(path: Path, sheets: dict[str, list[tuple[object, ...]]]) -> None:
+    """Write the smallest .xlsx file that spreadsheets open: rows of numbers, texts and nothing."""
     main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
     relation = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
     package = "http://schemas.openxmlformats.org/package/2006"
@@ -88,21 +93,34 @@ def write_workbook(path: Path, frame: pl.DataFrame) -> None:
             return f'<c t="inlineStr"><is><t>{escape(value)}</t></is></c>'
         return f"<c><v>{value}</v></c>"
 
-    rows = ["".join(map(cell, row)) for row in [tuple(frame.columns), *frame.rows()]]
-    sheet = "".join(f"<row>{row}</row>" for row in rows)
-    parts = {
+    types = []
+    entries = []
+    links = []
+    parts = {}
+    for number, (name, rows) in enumerate(sheets.items(), start=1):
+        types.append(
+            f'<Override PartName="/xl/sheet{number}.xml" '
+            f'ContentType="{kind}-officedocument.spreadsheetml.worksheet+xml"/>'
+        )
+        entries.append(f'<sheet name="{name}" sheetId="{number}" r:id="r{number}"/>')
+        links.append(
+            f'<Relationship Id="r{number}" Type="{relation}/worksheet" Target="sheet{number}.xml"/>'
+        )
+        lines = "".join(f"<row>{''.join(map(cell, row))}</row>" for row in rows)
+        parts[f"xl/sheet{number}.xml"] = (
+            f'<worksheet xmlns="{main}"><sheetData>{lines}</sheetData></worksheet>'
+        )
+    parts |= {
         "[Content_Types].xml": f'<Types xmlns="{package}/content-types"><Default Extension="rels" '
         f'ContentType="{kind}-package.relationships+xml"/><Override PartName="/xl/workbook.xml" '
-        f'ContentType="{kind}-officedocument.spreadsheetml.sheet.main+xml"/><Override '
-        f'PartName="/xl/sheet1.xml" ContentType="{kind}-officedocument.spreadsheetml.worksheet+xml"'
-        "/></Types>",
+        f'ContentType="{kind}-officedocument.spreadsheetml.sheet.main+xml"/>{"".join(types)}'
+        "</Types>",
         "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
         f'Type="{relation}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
-        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{relation}"><sheets><sheet '
-        'name="log" sheetId="1" r:id="r1"/></sheets></workbook>',
+        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{relation}"><sheets>'
+        f"{''.join(entries)}</sheets></workbook>",
         "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{package}/relationships">'
-        f'<Relationship Id="r1" Type="{relation}/worksheet" Target="sheet1.xml"/></Relationships>',
-        "xl/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData>{sheet}</sheetData></worksheet>',
+        f"{''.join(links)}</Relationships>",
     }
     with ZipFile(path, "w") as file:
         for name, text in parts.items():

@@ -5,10 +5,11 @@ import pytest
 
 from fedwatt.telemetry.recognise.channel_columns import Guess, find_channels
 from fedwatt.telemetry.recognise.table_sample import read_sample
-from tests.telemetry.recognise.drives import drive
+from fedwatt.telemetry.recognise.understand import understand
+from tests.telemetry.recognise.drives import drive, fleet
 
 
-def found(tmp_path, **columns: pl.Expr | str) -> dict[str, Guess]:
+def found(tmp_path, **columns: pl.Expr | pl.Series | str) -> dict[str, Guess]:
     frame = drive(300).select(t="t", **columns)
     frame.write_csv(tmp_path / "log.csv")
     sample = read_sample(tmp_path / "log.csv")
@@ -95,3 +96,30 @@ def test_positions_tell_the_unit_of_speed(tmp_path, factor, unit) -> None:
     guesses = found(tmp_path, v=pl.col("speed") * factor, lat="lat", lon="lon")
     assert guesses["speed_mps"].unit == unit
     assert guesses["speed_mps"].why == "so the distance fits the positions"
+
+
+@pytest.mark.parametrize(
+    ("values", "channel"),
+    [
+        # Rises by 4, falls by 1 in braking: a counter of the net energy.
+        (lambda n: 900 + 3 * (n // 2) + 4 * (n % 2), "energy_total_wh"),
+        # The same, set back to 900 after every tenth row: falls of 12 are resets.
+        (lambda n: 900 + (3 * (n // 2) + n % 2 * 0.5) % 15, "energy_total_wh"),
+        # Energy in each row rises and falls alike.
+        (lambda n: 2 + n % 2 * 4, "energy_step_wh"),
+    ],
+)
+def test_a_counter_grows_more_than_it_falls(tmp_path, values, channel) -> None:
+    numbers = [float(values(n)) for n in range(300)]
+    assert channel in found(tmp_path, **{"Energy (Wh)": pl.Series(numbers)})
+
+
+def test_a_column_that_fits_its_name_in_no_unit_is_reported(tmp_path) -> None:
+    vans = fleet(1).select(
+        "van", time="t", speed=pl.col("speed") * 3.6, soc=pl.col("soc") * 100,
+        voltage=pl.lit(3600.0), current="amp",
+    )  # fmt: skip
+    vans.write_csv(tmp_path / "log.csv")
+    said = " ".join(understand(tmp_path).questions)
+    assert "Column 'voltage' is named like voltage_v, but its readings, such as 3600.0" in said
+    assert "fit none of its units (V, mV, kV) and are not used." in said

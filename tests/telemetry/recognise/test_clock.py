@@ -33,6 +33,7 @@ def sample(path: Path, **columns: list[object]) -> TableSample:
         ("epoch", 1709985600000000, 1709985615000000, "us"),
         ("Time (min)", 0.0, 0.25, "min"),
         ("t", 0.0, 15.0, "s"),
+        ("second", 0.0, 15.0, "s"),
         ("Timestamp(ms)", 0, 15000, "ms"),
         ("date", 45360.5, 45360.5 + 15 / 86400, "d"),
     ],

@@ -8,8 +8,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from fedwatt.errors import DataError
 from fedwatt.telemetry.readers import import_csv
-from fedwatt.telemetry.readers.mapping import parse_mapping
+from fedwatt.telemetry.readers.files import find_tables
+from fedwatt.telemetry.readers.mapping import mapping_of, parse_mapping
 from fedwatt.telemetry.recognise.table_sample import (
     HEAD_BYTES,
     PIECE_BYTES,
@@ -18,7 +20,7 @@ from fedwatt.telemetry.recognise.table_sample import (
     read_sample,
 )
 from fedwatt.telemetry.recognise.understand import mapping_text, understand
-from tests.telemetry.recognise.drives import drives
+from tests.telemetry.recognise.drives import drives, write_sheets
 
 
 @pytest.mark.parametrize(
@@ -146,3 +148,38 @@ def test_a_larger_file_is_looked_into_here_and_there(tmp_path: Path) -> None:
     sample = read_sample(tmp_path / "log.csv")
     assert sample.rows["#"].n_unique() == PIECES + 1
     assert sample.rows.height < rows
+
+
+def test_a_title_and_merged_cells_stand_above_the_header(tmp_path: Path) -> None:
+    rows = [(s, 30.0 + s % 7, 1234.5 + s % 3) for s in range(300)]
+    titles = [("Fleet of March", None, None), ("Clock", "Motion", None)]
+    header = ("time", "v", "power")
+    units = ("s", "mph", "W")
+    write_sheets(tmp_path / "log.xlsx", {"log": [*titles, header, units, *rows]})
+    sample = read_sample(find_tables(tmp_path)[0].path)
+    assert sample.columns == ["time", "v", "power"]
+    assert sample.unit_row("v") == "mph"
+    # 1,235.5 W on average over 299 s.
+    assert energy_wh(tmp_path) == pytest.approx([1235.5 * 299 / 3600], rel=1e-3)
+
+
+def test_a_point_may_be_the_decimal_sign_of_another_column(tmp_path: Path) -> None:
+    lines = ["time;v;power"]
+    # 1234.125 alone could be a million; 1234.5 shows that it is not.
+    lines += [f"{s};{30 + s % 7},5;{1234.125 if s % 2 else 1234.5}" for s in range(300)]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    assert energy_wh(tmp_path) == pytest.approx([1234.3125 * 299 / 3600], rel=1e-3)
+
+
+def test_lines_that_end_in_a_carriage_return_alone_are_refused(tmp_path: Path) -> None:
+    lines = ["time,v,power", *(f"{s},{30 + s % 7},1234.5" for s in range(300))]
+    (tmp_path / "log.csv").write_bytes("\r".join(lines).encode())
+    with pytest.raises(DataError, match=r"log\.csv: a carriage return alone ends its lines"):
+        understand(tmp_path)
+    tables = {"time": {"column": "time"}, "vehicle": {"name": "car"}, "trip": {"from": "gaps"}}
+    tables["channels"] = {
+        "speed_mps": {"column": "v", "unit": "km/h"},
+        "power_w": {"column": "power", "unit": "W"},
+    }
+    with pytest.raises(DataError, match=r"log\.csv: a carriage return alone ends its lines"):
+        list(import_csv([tmp_path / "log.csv"], mapping_of(tables, "map.toml")))
