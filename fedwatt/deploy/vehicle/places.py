@@ -50,7 +50,7 @@ class Places:
         self.config_of = config_of
         # Surveys of the vehicle's trips are kept while a map is being learned.
         self._ground = lru_cache(maxsize=1)(self._survey)
-        self._board = lru_cache(maxsize=1)(self._route_board)
+        self._routes = lru_cache(maxsize=1)(self._passes_of)
         self._contributor = lru_cache(maxsize=1)(self._route_contributor)
 
     def contribution(self, job: "AcceptedRequest") -> tuple[Fields, Contribution]:
@@ -81,14 +81,14 @@ class Places:
         digest = self.elevation_digest(job.plan)
         if asks in DRIVING:
             places = DrivingRequest.read(asks, job.request.arrays, config.elevation)
-            board = self._board(job.plan, digest)
-            return places.fields, places.answer(board.sums)
+            routes = self._routes(job.plan, digest)
+            return places.fields, places.answer(routes.sums)
         routes = RouteRequest.read(asks, job.request.arrays)
         driving = self._driving_file(job.plan)
         contributor = self._contributor(job.plan, digest, driving.stat().st_mtime_ns)
         answer = routes.answer(contributor)
         if asks == [*ASKED][-1]:  # trips need memory, which training wants back
-            self._board.cache_clear()
+            self._routes.cache_clear()
             self._contributor.cache_clear()
         return routes.fields, answer
 
@@ -133,7 +133,7 @@ class Places:
         vehicle = prepared(read_vehicle(self.folder), config.data)
         return VehicleElevation(vehicle, config.elevation, config.data)
 
-    def _route_board(self, plan: str, digest: str) -> VehicleRoutes:
+    def _passes_of(self, plan: str, digest: str) -> VehicleRoutes:
         config = self.config_of(plan)
         vehicle = prepared(read_vehicle(self.folder), config.data)
         return vehicle_route_passes(vehicle, config, self.elevation(plan))
@@ -146,7 +146,7 @@ class Places:
             shared = SharedDriving.read(arrays, grid, elevation.minimum_vehicles)
         except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"the driving map of this plan is not here ({error})") from error
-        return RouteContributor(self._board(plan, digest), shared)
+        return RouteContributor(self._routes(plan, digest), shared)
 
     def _driving_file(self, plan: str) -> Path:
         file = plan_folder(self.state, plan) / DRIVING_MAP
