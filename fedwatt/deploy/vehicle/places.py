@@ -10,7 +10,7 @@ vehicle only under secure aggregation. Kept in the vehicle:
 The first elevation map of a plan is kept; another one is refused, since features follow from it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,7 +26,7 @@ from fedwatt.files import flush, write_atomically, write_bytes, write_text
 from fedwatt.journeys.driving_exchange import DRIVING, DrivingRequest
 from fedwatt.journeys.fleet_routes import VehicleRoutes
 from fedwatt.journeys.route_exchange import ASKED, RouteContributor, RouteRequest, SharedDriving
-from fedwatt.journeys.route_files import load_arrays, save_arrays
+from fedwatt.journeys.route_files import Arrays, from_bytes, to_bytes
 from fedwatt.metrics.sums import Contribution, Fields
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.journeys import route_board
@@ -99,7 +99,7 @@ class Places:
         folder = plan_folder(self.state, job.plan)
         if job.kind == "driving-map":
             shared = SharedDriving.read(job.request.arrays, grid, config.elevation.minimum_vehicles)
-            write_bytes(folder / DRIVING_MAP, save_arrays(shared.arrays, {}))
+            write_bytes(folder / DRIVING_MAP, to_bytes(shared.arrays))
             return Content({"map": shared.digest})
         published = map_from_arrays(job.request.arrays, grid)
         digest = map_digest(published)
@@ -142,8 +142,7 @@ class Places:
         elevation = self.config_of(plan).elevation
         grid = Grid(cell_m=elevation.cell_m)
         try:
-            arrays: Mapping[str, object]
-            arrays, _ = load_arrays(self._driving_file(plan).read_bytes())
+            arrays = from_bytes(Arrays, self._driving_file(plan).read_bytes())
             shared = SharedDriving.read(arrays, grid, elevation.minimum_vehicles)
         except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"the driving map of this plan is not here ({error})") from error
