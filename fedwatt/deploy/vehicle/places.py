@@ -50,7 +50,7 @@ class Places:
         self.config_of = config_of
         # Surveys of the vehicle's trips are kept while a map is being learned.
         self._ground = lru_cache(maxsize=1)(self._survey)
-        self._routes = lru_cache(maxsize=1)(self._passes_of)
+        self._vehicle_routes = lru_cache(maxsize=1)(self._passes_of)
         self._contributor = lru_cache(maxsize=1)(self._route_contributor)
 
     def contribution(self, job: "AcceptedRequest") -> tuple[Fields, Contribution]:
@@ -81,14 +81,14 @@ class Places:
         digest = self.elevation_digest(job.plan)
         if asks in DRIVING:
             places = DrivingRequest.read(asks, job.request.arrays, config.elevation)
-            routes = self._routes(job.plan, digest)
-            return places.fields, places.answer(routes.sums)
+            driven = self._vehicle_routes(job.plan, digest)
+            return places.fields, places.answer(driven.sums)
         routes = RouteRequest.read(asks, job.request.arrays)
         driving = self._driving_file(job.plan)
         contributor = self._contributor(job.plan, digest, driving.stat().st_mtime_ns)
         answer = routes.answer(contributor)
         if asks == [*ASKED][-1]:  # trips need memory, which training wants back
-            self._routes.cache_clear()
+            self._vehicle_routes.cache_clear()
             self._contributor.cache_clear()
         return routes.fields, answer
 
@@ -146,7 +146,7 @@ class Places:
             shared = SharedDriving.read(arrays, grid, elevation.minimum_vehicles)
         except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"the driving map of this plan is not here ({error})") from error
-        return RouteContributor(self._routes(plan, digest), shared)
+        return RouteContributor(self._vehicle_routes(plan, digest), shared)
 
     def _driving_file(self, plan: str) -> Path:
         file = plan_folder(self.state, plan) / DRIVING_MAP
