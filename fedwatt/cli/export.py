@@ -34,7 +34,6 @@ def export(
             help="Choose final, best, last or personalised. [default: as vehicles use]",
         ),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="Choose float32, float16 or int8.")] = "float32",
     elevation: Annotated[
         Path | None,
         typer.Option(
@@ -59,12 +58,12 @@ def export(
         weights = "personalised" if personalised else "final"
     folders: dict[str, Any] = {"vehicle": vehicle, "elevation": elevation, "state": state}
     with console.status("Exporting ..."):
-        options: dict[str, Any] = {"method": method, "seed": seed, "model": weights, "form": dtype}
+        options: dict[str, Any] = {"method": method, "seed": seed, "model": weights}
         trained, card = export_run(run, out, routes=routes, licence=licence, **options, **folders)
     size = out.stat().st_size / 1000
     console.print(
         f"{out}: {card.backbone.upper()} trained by {card.method} (seed {trained.seed}, "
-        f"{weights}), {card.form}, {size:.0f} kB. "
+        f"{weights}), {size:.0f} kB. "
         f"'fedwatt inspect {out}' shows its card."
     )
     if card.vehicle:
@@ -125,5 +124,3 @@ def _show_vehicle(card: "ModelCard") -> None:
         first = "elevation where that is known, else from " if measured else ""
         nodes = f"{card.elevation['nodes']:,} nodes are in it"
         console.print(f"It reads climb from {first}positions: {nodes}.")
-    if card.loss_wh is not None and card.form != "float32":
-        console.print(f"{card.form} adds {card.loss_wh:+.3f} Wh to the RMSE of its test windows.")

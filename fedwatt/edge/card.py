@@ -28,8 +28,7 @@ class ModelCard:
     output             unit of a prediction, such as "Wh"; "scaled" for a model of scaled features
     target             what a window predicts (`fedwatt.windows.targets`); only "energy" adds up to
                        trips
-    backbone, form     the network, and how its weights are kept: float32, float16 or int8
-    loss_wh            RMSE in Wh that `form` adds on the vehicle's test windows, None if not known
+    backbone           the network
     calibration        prediction intervals of the vehicle (`calibration.Calibration`), or empty
     elevation          where climb comes from: "source" is "field" (a map in the file: its nodes,
                        cell_m and hash), "elevation", or "auto", elevation first and then the map;
@@ -61,8 +60,6 @@ class ModelCard:
     backbone: str
     vehicle: str = ""
     output: str = "scaled"
-    form: str = "float32"
-    loss_wh: float | None = None
     calibration: dict[str, Any] = field(default_factory=dict)
     elevation: dict[str, Any] = field(default_factory=dict)
     personalised: bool = False
@@ -126,7 +123,7 @@ def _model(card: ModelCard) -> list[tuple[str, str]]:
     personalised = ", for which the model was fine-tuned" if card.personalised else ""
     seconds = card.window * card.interval_s
     return [
-        ("network", f"{card.backbone.upper()}, {card.form}"),
+        ("network", card.backbone.upper()),
         ("method", card.method),
         ("takes", whose + personalised),
         ("predicts", f"{card.target}, in {card.output}, of the last {seconds:g} s"),

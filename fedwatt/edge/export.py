@@ -115,11 +115,11 @@ def read_trained(
         fleet_ridge=read_fleet_ridge(run),
         trip_prior=read_trip_prior(run, chosen) or USUAL,
         intervals=read_intervals(run, chosen),
-        own=own_network(config),
+        own=user_network(config),
     )
 
 
-def own_network(config: RunConfig) -> Model | None:
+def user_network(config: RunConfig) -> Model | None:
     """Return the network of a configuration, if it is none of fedwatt's."""
     choice = config.model
     data = config.data
@@ -134,20 +134,19 @@ def export(
     out: Path,
     *,
     vehicle: Vehicle | None = None,
-    form: str = "float32",
     field: ElevationMap | None = None,
     routes: RouteModel | None = None,
     unseen: FleetScaling | None = None,
 ) -> ModelCard:
     """Write the model file `out`, with the vehicle's model of `routes` where it has one.
 
-    With a `vehicle` its scaling is in the graph, its prediction intervals are in the card, and the
-    accuracy that `form` costs is measured on its test windows. The file of a model with elevation
-    holds the vehicle's map, `field`, and prediction intervals for windows whose climb is unknown.
+    With a `vehicle` its scaling is in the graph and its prediction intervals are in the card. The
+    file of a model with elevation holds the vehicle's map, `field`, and prediction intervals for
+    windows whose climb is unknown.
     A vehicle `unseen` by the run may have any number of trips, and none of them is for test.
     """
     if vehicle is None:
-        card = _card(trained, form)
+        card = _card(trained)
         write_bytes(Path(out), _bytes(card, _network(trained)))
         return card
     # Predictions are made of trips as recorded: the file itself delays them and reads their climb.
@@ -161,8 +160,7 @@ def export(
     draft = _Draft(vehicle, splits, network, notes)
     trips = {"training": draft.trips("train"), "validation": draft.trips("validation")}
     card = replace(
-        _card(trained, form, vehicle),
-        loss_wh=0.0,
+        _card(trained, vehicle),
         elevation=elevation,
         lag_s=float(aligned.facts.get("lag_s", 0.0)),
         network_weight=1.0 if network.mixture is None else network.mixture.network,
@@ -170,17 +168,12 @@ def export(
         balance=balance_entry(network.mixture, client),
     )
     if card.target != ENERGY.name:  # error bars and losses are of energies, which add up to trips
-        card = replace(card, loss_wh=0.0 if form == "float32" else None)
         write_bytes(Path(out), draft.content(card))
         return card
     calibration, prior = _intervals(trained, draft, client, card)
     if elevation and (unseen is None or _enough_trips(client, LEVEL)):
         masked = replace(draft, vehicle=_without_elevation(vehicle, card.features))
         card = replace(card, without_elevation=masked.calibration(card))
-    if form != "float32":
-        plain = replace(card, form="float32")
-        loss_wh = draft.test_rmse(card) - draft.test_rmse(plain) if draft.trips("test") else None
-        card = replace(card, loss_wh=loss_wh)
     memory_scale_wh = draft.memory_scale_wh(card, client.label_scale_wh)
     card = replace(card, calibration=calibration, memory_scale_wh=memory_scale_wh)
     card = replace(card, trip_prior=asdict(prior))
@@ -257,12 +250,6 @@ class _Draft:
         past = past_trips(_opened(self.content(card)), timed, scale_wh)
         return scale_wh if memory_gains(past) else 0.0
 
-    def test_rmse(self, card: ModelCard) -> float:
-        """Return the RMSE of the file with this card on the vehicle's test windows, Wh."""
-        outcomes = self.outcomes(card, "test")
-        errors = np.concatenate([outcome.windows_wh - outcome.measured_wh for outcome in outcomes])
-        return math.sqrt(float((errors**2).mean()))
-
 
 def _without_elevation(vehicle: Vehicle, features: Sequence[str]) -> Vehicle:
     """Return the vehicle as if it had no receiver, barometer or map."""
@@ -291,11 +278,8 @@ def _network(trained: TrainedModel, client: Client | None = None) -> Network:
 
 
 def _scaled_predictions(trained: TrainedModel, client: Client) -> FloatArray:
-    """Return the network's predictions of the validation windows, scaled.
-
-    It does so as in the run that trained it, in float32 whatever the form of the file.
-    """
-    alone = _opened(_bytes(_card(trained, "float32"), _network(trained)))
+    """Return the network's predictions of the validation windows, scaled."""
+    alone = _opened(_bytes(_card(trained), _network(trained)))
     return alone.energies(client.series, client.ends["validation"])
 
 
@@ -318,7 +302,7 @@ def with_climb_of(
     return with_elevation(vehicle, field), provenance, {MAP_KEY: text}
 
 
-def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> ModelCard:
+def _card(trained: TrainedModel, vehicle: Vehicle | None = None) -> ModelCard:
     data = trained.config.data
     features = data.columns if vehicle is None else feature_names(data.features)
     return ModelCard(
@@ -333,7 +317,6 @@ def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> M
         vehicle="" if vehicle is None else vehicle.name,
         output="scaled" if vehicle is None else data.predicts.unit,
         target=data.predicts.name if not data.horizon else f"{data.predicts.name} ahead",
-        form=form,
         personalised=trained.personalised,
         about=dict(trained.about),
     )

@@ -38,7 +38,6 @@ def export_run(
     method: str | None = None,
     seed: int | None = None,
     model: str = "final",
-    form: str = "float32",
     vehicle: Path | None = None,
     elevation: Path | None = None,
     state: Path | None = None,
@@ -50,7 +49,6 @@ def export_run(
     method, seed  the run's first where None
     model         "final", what vehicles use; "best" by validation; "last"; or "personalised", its
                   own
-    form          weights as "float32", "float16" or "int8"
     vehicle       folder of the vehicle whose scaling and error bars go into the file, or None
     elevation       file of an elevation field; None: that of the run
     state         the vehicle's state folder, for a run of a real fleet; None otherwise
@@ -65,16 +63,14 @@ def export_run(
     if model == "personalised":
         trained = personalised(trained, run, vehicle_data, state_folder)
     if state_folder is not None and elevation is None and learns_elevation(trained.config):
-        elevation = state_folder.hills()
+        elevation = state_folder.elevation_map()
     if vehicle_data is None:
         if routes:
             raise SettingError("Routes are a vehicle's: give its folder with --vehicle.")
-        return trained, export(trained, out, form=form)
+        return trained, export(trained, out)
     field = vehicle_map(trained.config, run, vehicle_data.name, elevation)
     planned = routes_of_member(run, trained.config, vehicle_data) if routes else None
-    return trained, export(
-        trained, out, vehicle=vehicle_data, form=form, field=field, routes=planned
-    )
+    return trained, export(trained, out, vehicle=vehicle_data, field=field, routes=planned)
 
 
 def _state_folder(state: Path, run: Path) -> "StateFolder":
@@ -123,7 +119,6 @@ def export_trained(
     *,
     personalised: bool = False,
     vehicle: Vehicle | None = None,
-    form: str = "float32",
     run: Path | None = None,
     fleet_ridge: FleetRidge | None = None,
     fleet: Fleet | None = None,
@@ -160,7 +155,7 @@ def export_trained(
         own=custom_model,
         about=description,
     )
-    return export(model, out, vehicle=vehicle, form=form, field=field)
+    return export(model, out, vehicle=vehicle, field=field)
 
 
 def vehicle_of(config: RunConfig, name: str) -> Vehicle:

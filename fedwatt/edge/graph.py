@@ -45,7 +45,6 @@ OPSET = 17
 # onnxruntime 1.20 and later read it.
 IR_VERSION = 8
 GATES = {"gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
-FORMS = ("float32", "float16", "int8")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +65,8 @@ class Network:
 
 @dataclass(frozen=True)
 class _Graph:
-    """Nodes and constants of a graph that is being built, with weights in the form asked for."""
+    """Nodes and constants of a graph that is being built."""
 
-    form: str
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
 
@@ -77,24 +75,7 @@ class _Graph:
         return name
 
     def weight(self, name: str, values: Array) -> str:
-        """Return a float32 weight, kept as it is, halved, or in int8 with one scale a column.
-
-        Only the file is smaller: the runtime computes in float32, on any processor.
-        """
-        values = np.asarray(values, np.float32)
-        if self.form == "float16":
-            stored = self.constant(f"{name}.float16", values.astype(np.float16))
-            return self.node("Cast", [stored], name, to=TensorProto.FLOAT)
-        # One scale for each output of the layer; a vector of biases is too small to be worth it.
-        if self.form == "int8" and values.size > values.shape[-1]:
-            axes = tuple(range(values.ndim - 1))
-            scale = np.maximum(np.abs(values).max(axis=axes), 1e-12) / 127
-            stored = self.constant(f"{name}.int8", np.round(values / scale).astype(np.int8))
-            scales = self.constant(f"{name}.scale", scale.astype(np.float32))
-            axis = values.ndim - 1
-            zero = self.constant(f"{name}.zero", np.zeros(len(scale), np.int8))
-            return self.node("DequantizeLinear", [stored, scales, zero], name, axis=axis)
-        return self.constant(name, values)
+        return self.constant(name, np.asarray(values, np.float32))
 
     def node(self, kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(kind, list(inputs), [output], **attributes))
@@ -113,9 +94,7 @@ def build(
     (float64), otherwise scaled features to scaled energy, both float32. `notes` go into the file's
     metadata beside the card.
     """
-    if card.form not in FORMS:
-        raise SettingError(unknown("form", card.form, FORMS))
-    graph = _Graph(card.form)
+    graph = _Graph()
     kind = TensorProto.FLOAT if network.scaler is None else TensorProto.DOUBLE
     shape: list[str | int | None] = ["batch", card.window, len(card.features)]
     inputs = [helper.make_tensor_value_info("windows", kind, shape)]
@@ -217,9 +196,7 @@ def _included(graph: _Graph, traced: Any, x: str) -> str:
     """Return the energies of a traced network, whose nodes become part of the graph."""
     subgraph = compose.add_prefix(traced, "own.").graph
     for part in subgraph.initializer:
-        values = numpy_helper.to_array(part)
-        as_weight = values.dtype == np.float32 and values.ndim > 0
-        graph.weight(part.name, values) if as_weight else graph.constant(part.name, values)
+        graph.constant(part.name, numpy_helper.to_array(part))
     graph.node("Identity", [x], subgraph.input[0].name)
     graph.nodes.extend(subgraph.node)
     return str(subgraph.output[0].name)
@@ -272,9 +249,7 @@ def _recurrent(graph: _Graph, backbone: str, weights: Mapping[str, Array], x: st
         return np.concatenate([np.split(values, len(order), axis=-1)[gate] for gate in order], -1)
 
     def matrix(name: str) -> str:
-        # Kept as [in, gates·hidden] and turned in the graph: a column is then one gate's scale.
-        stored = graph.weight(f"{name}.kept", gates(weights[name])[None])
-        return graph.node("Transpose", [stored], name, perm=[0, 2, 1])
+        return graph.weight(name, gates(weights[name]).T[None])
 
     biases = np.concatenate([gates(weights[f"{part}.bias"]) for part in ("input", "recurrent")])
     inputs = [

@@ -74,7 +74,7 @@ class Provenance:
         if held_out:
             raise SettingError(
                 f"The map {file} was learned from vehicle '{vehicle}', which this run holds out; "
-                "learn it without that vehicle ('fedwatt elevation learn --held-out')."
+                "learn it without that vehicle ('fedwatt elevation learn --set data.held_out=1')."
             )
         here = Provenance.by(self.vehicles, data)
         if here == self:

@@ -37,8 +37,10 @@ ABSURD = 20.0
 """Standard deviations beyond which a residual is charging, towing or a broken sensor."""
 DRAG = 1e4
 """v³ in m³/s³ at which the noise of fast driving has its standard deviation n₂."""
-State = tuple[float, ...]
-"""Means of constant, drift and load, then variances and covariances: cc, cd, cl, dd, dl, ll."""
+State = tuple[Any, ...]
+"""Means of constant, drift and load, then variances and covariances: cc, cd, cl, dd, dl, ll.
+
+Each is a number, or an array of as many trips or phases as are filtered at once."""
 
 
 def coldness(ambient_c: float) -> float:
@@ -120,35 +122,34 @@ def carried(state: State, seconds: float, drift: float, drift_s: float) -> State
     return (c, decay * d, x, cc, decay * cd, cx, decay * decay * dd + fresh, decay * dx, xx)
 
 
-def expected(state: State, share: float, predicted: float) -> tuple[float, float]:
+def expected(state: State, share: float, predicted: Any) -> tuple[Any, Any]:
     """Return mean and variance of a residual without noise; `share` of a window is in the trip."""
     c, d, x, cc, cd, cx, dd, dx, xx = state
     p = predicted
     variance = share * share * (cc + 2 * cd + dd) + 2 * share * p * (cx + dx) + p * p * xx
-    return share * (c + d) + p * x, max(variance, 0.0)
+    return share * (c + d) + p * x, np.maximum(variance, 0.0)
 
 
-def updated(
-    state: State, share: float, predicted: float, residual: float, noise: float
-) -> State | None:
-    """Return the state after a residual with noise of this variance; None if it is absurd."""
+def updated(state: State, share: float, predicted: Any, residual: Any, noise: Any) -> State:
+    """Return the state after a residual with noise of this variance; unchanged if it is absurd."""
     mean, variance = expected(state, share, predicted)
     total = variance + noise
     innovation = residual - mean
-    deviation = math.sqrt(total)
-    if abs(innovation) > ABSURD * deviation:
-        return None
-    innovation = min(max(innovation, -CLIP * deviation), CLIP * deviation)
+    deviation = np.sqrt(total)
+    used = np.where(abs(innovation) <= ABSURD * deviation, 1.0, 0.0)  # not for NaN
+    limit = CLIP * deviation
+    innovation = np.where(used, np.clip(innovation, -limit, limit), 0.0)
     c, d, x, cc, cd, cx, dd, dx, xx = state
     # Covariances of the parts with the residual.
     to_c = share * (cc + cd) + predicted * cx
     to_d = share * (cd + dd) + predicted * dx
     to_x = share * (cx + dx) + predicted * xx
     gain = innovation / total
+    less = used / total
     return (
         *(c + to_c * gain, d + to_d * gain, x + to_x * gain),
-        *(cc - to_c * to_c / total, cd - to_c * to_d / total, cx - to_c * to_x / total),
-        *(dd - to_d * to_d / total, dx - to_d * to_x / total, xx - to_x * to_x / total),
+        *(cc - to_c * to_c * less, cd - to_c * to_d * less, cx - to_c * to_x * less),
+        *(dd - to_d * to_d * less, dx - to_d * to_x * less, xx - to_x * to_x * less),
     )
 
 
@@ -167,7 +168,6 @@ class TripFilter:
         self.prior = prior
         self.window = window
         self.cold = cold
-        self.ignored = 0
         self._states: dict[int, tuple[int, State]] = {}
         self._latest: tuple[int, State] = (0, prior.initial_state(cold))
 
@@ -195,9 +195,6 @@ class TripFilter:
         noise = self.prior.noise(predicted_wh, speed_mps)
         residual_wh = measured_wh - predicted_wh
         new = updated(self._carried(second), 1.0, predicted_wh, residual_wh, noise)
-        if new is None:
-            self.ignored += 1
-            return
         self._latest = (second, new)
         self._states[second % self.window] = self._latest
 
@@ -275,31 +272,15 @@ def in_trip(
     predicted = rows(predicted_wh, 0.0)
     residual = rows(measured_wh - predicted_wh, np.nan)
     noise = prior.noise(predicted, rows(speed, 0.0))
-    initial = prior.initial_state(cold)
-    mean = np.zeros((3, phases))
-    covariance = np.zeros((3, 3, phases))
-    for part, variance in enumerate((initial[3], initial[6], initial[8])):
-        covariance[part, part] = variance
-    decay = np.array([1.0, math.exp(-window / prior.drift_s), 1.0])[:, None]
-    fresh = (1 - decay[1] ** 2) * prior.drift(cold) ** 2
+    state = prior.initial_state(cold)
     corrected = np.empty_like(predicted)
     deviation = np.empty_like(predicted)
     for step in range(steps):
         if step:
-            mean = mean * decay
-            covariance = covariance * decay[:, None] * decay[None]
-            covariance[1, 1] += fresh
-        seen = np.stack([np.ones(phases), np.ones(phases), predicted[step]])
-        gains = np.einsum("abp,bp->ap", covariance, seen)
-        total = (seen * gains).sum(axis=0) + noise[step]
-        expected_wh = (seen * mean).sum(axis=0)
+            state = carried(state, window, prior.drift(cold), prior.drift_s)
+        expected_wh, variance = expected(state, 1.0, predicted[step])
         corrected[step] = predicted[step] + expected_wh
-        deviation[step] = np.sqrt(total)
-        innovation = residual[step] - expected_wh
-        used = np.abs(innovation) <= ABSURD * deviation[step]  # not for NaN
-        limit = CLIP * deviation[step]
-        step_size = np.where(used, np.clip(innovation, -limit, limit), 0.0) / total
-        mean = mean + gains * step_size
-        covariance = covariance - np.where(used, gains[:, None] * gains[None] / total, 0.0)
+        deviation[step] = np.sqrt(variance + noise[step])
+        state = updated(state, 1.0, predicted[step], residual[step], noise[step])
     count = len(predicted_wh)
     return corrected.ravel()[:count], deviation.ravel()[:count]

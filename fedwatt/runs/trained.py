@@ -225,13 +225,11 @@ class Trained:
         vehicle: "Vehicle | str | None" = None,
         seed: int | None = None,
         model: str = "",
-        form: str = "float32",
     ) -> "ModelCard":
         """Write the model as an ONNX file, and return its card.
 
         With a `vehicle`, or its name in the fleet, its scaling and prediction intervals are in the
-        file, which then takes telemetry; without one it takes scaled features. `form` is
-        "float32", "float16" or "int8".
+        file, which then takes telemetry; without one it takes scaled features.
         """
         from fedwatt.edge.export_run import export_trained, vehicle_of
 
@@ -250,7 +248,6 @@ class Trained:
             self.weights(seed=number, model=which, vehicle=vehicle.name if vehicle else ""),
             personalised=which == "personalised",
             vehicle=vehicle,
-            form=form,
             run=self.folder,
             fleet_ridge=self._fleet_ridge,
             fleet=self.fleet,

@@ -43,7 +43,7 @@ class DataSettings(Checked):
 
     `features` is a feature set ("base", "physics", "elevation"), single features, or several of
     them separated by commas. `target` is what a window predicts, one of `fedwatt.windows.targets`,
-    and with a `horizon` the target of that many samples after it. `window` and the strides are in
+    and with a `horizon` the target that many samples later. `window` and the strides are in
     samples: `stride` between training windows, `evaluation_stride` between validation and test
     windows. With `label_scaling` "vehicle" a label is centred and scaled like a feature, from
     training windows; with "fleet" it is divided by `label_scale_wh`, in the target's unit. `split`

@@ -88,8 +88,6 @@ def test_what_is_wrong_with_a_run(tmp_path):
         read_trained(run, method="fedporx")
     with pytest.raises(SettingError, match="no seed 7; it has 1"):
         read_trained(run, seed=7)
-    with pytest.raises(SettingError, match="Unknown form 'int4'"):
-        export(read_trained(run), tmp_path / "m.onnx", form="int4")
     (run / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(RunError, match="is damaged"):
         read_trained(run)
