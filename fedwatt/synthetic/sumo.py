@@ -43,7 +43,7 @@ Road = tuple[str, str, bool]  # its two ends, and whether it is an arterial
 
 @dataclass(frozen=True, kw_only=True)
 class SumoTown:
-    """A town with `junctions` along each side and `traffic` other vehicles per hour."""
+    """Settings of a square town: `junctions` along a side, `traffic` other vehicles per hour."""
 
     vehicles: int = 10
     trips: int = 10
