@@ -114,11 +114,11 @@ def read_trained(
         fleet_ridge=read_fleet_ridge(run),
         trip_prior=read_trip_prior(run, chosen) or USUAL,
         intervals=read_intervals(run, chosen),
-        own=own_network(config),
+        own=user_network(config),
     )
 
 
-def own_network(config: RunConfig) -> Model | None:
+def user_network(config: RunConfig) -> Model | None:
     """Return the network of a configuration, if it is none of fedwatt's."""
     choice = config.model
     data = config.data

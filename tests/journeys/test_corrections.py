@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.elevation import own_map
+from fedwatt.elevation import vehicle_map
 from fedwatt.elevation.climb import trip_rise_m
 from fedwatt.elevation.elevation_map import empty_map
 from fedwatt.elevation.learn import learn
@@ -339,7 +339,7 @@ def test_private_elevation_of_wrong_places_would_cost(monkeypatch):
         elevation_m = np.random.default_rng(0).permutation(candidates[0].elevation_m)
         return replace(candidates[0], elevation_m=elevation_m)
 
-    monkeypatch.setattr(own_map, "best_map", shuffled)
+    monkeypatch.setattr(vehicle_map, "best_map", shuffled)
     assert max(elevation_costs()) > ALLOWED
 
 
