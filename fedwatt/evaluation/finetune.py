@@ -50,7 +50,7 @@ class Personalisation:
         check(self, "batch", self.batch >= 1, "at least 1 window")
 
 
-OwnModels = Callable[[int, Sequence[int]], Tensor]
+InitialModels = Callable[[int, Sequence[int]], Tensor]
 """(Run, vehicles) → the model [P, D] that each of them has already."""
 
 
@@ -74,7 +74,7 @@ def personalise(
     settings: Personalisation,
     *,
     keep: Callable[[PersonalisedModel], None] | None = None,
-    initial: OwnModels | None = None,
+    initial: InitialModels | None = None,
 ) -> Predictions:
     """Return the predictions of global models [R, D] fine-tuned in all vehicles.
 
@@ -102,7 +102,7 @@ def personalised_models(
     weights: Tensor,
     settings: Personalisation,
     vehicles: Sequence[int],
-    initial: OwnModels | None = None,
+    initial: InitialModels | None = None,
 ) -> Iterator[PersonalisedModel]:
     """Yield the model of each vehicle and run, from global ones [R, D] or own ones, stack by
     stack.
