@@ -47,7 +47,6 @@ from fedwatt.journeys.intervals import (
     fleet_means,
     in_wh,
     residual_sums,
-    score_sums,
     validation_scores,
 )
 from fedwatt.journeys.memory import PastTrip, past_trip, remembered_offset
@@ -223,7 +222,7 @@ def vehicle_models(
         validation_scores(client, predicted["validation"], prior)
         for client, predicted in zip(fleet.clients, scaled, strict=True)
     ]
-    means = fleet_means(score_sums(scores[place]) for place in members)
+    means = fleet_means([scores[place] for place in members])
     parts = {place: contribution(scores[place], means) for place in members}
     calibrated = fleet_intervals(parts.values())
     models = {}
