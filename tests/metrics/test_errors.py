@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pytest import approx
 
 from fedwatt.errors import DataError
-from fedwatt.metrics import SUMS, ErrorSums, Metric, macro_mean, micro, weighted_mean
+from fedwatt.metrics import METRICS, SUMS, ErrorSums, Metric, macro_mean, micro, weighted_mean
 
 A = ErrorSums.of([13.0, 2.0, -8.0], [10.0, 4.0, -12.0])
 B = ErrorSums.of([105.0], [100.0])
@@ -38,7 +38,7 @@ def test_errors_of_a_vehicle():
     assert A.mae == approx(3.0)
     assert A.mape == approx(100 / 3 * (3 / 11 + 2 / 5 + 4 / 13))
     assert A.wmape == approx(100 * 9 / 26)
-    assert A.near_zero_share == approx(1 / 3)
+    assert METRICS["near_zero"].value(A) == approx(1 / 3)
 
 
 def test_sums_travel_as_an_array():
@@ -88,7 +88,13 @@ def test_macro_and_weighted_means_over_vehicles():
 
 def test_vehicle_without_windows_counts_nowhere():
     nothing = ErrorSums.of([], [])
-    for value in (nothing.rmse, nothing.mae, nothing.mape, nothing.wmape, nothing.near_zero_share):
+    for value in (
+        nothing.rmse,
+        nothing.mae,
+        nothing.mape,
+        nothing.wmape,
+        METRICS["near_zero"].value(nothing),
+    ):
         assert isnan(value)
     assert micro([A, nothing]) == A
     assert macro_mean([2.0, nothing.rmse]) == 2.0
