@@ -114,7 +114,8 @@ class RunState:
         if status in (RUNNING, PAUSED) and not is_held(self.path.parent, RUN_LOCK):
             status = INTERRUPTED
             reason = "its server was stopped; --resume continues it"
-        return f"{status} since {self.since} (UTC)" + (f": {reason}" if reason else "")
+        begun = "at" if status == FINISHED else "since"
+        return f"{status} {begun} {self.since} (UTC)" + (f": {reason}" if reason else "")
 
     def save(self) -> None:
         """Write the file."""
