@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from fedwatt.cli.console import Json, Panels, console, print_json, write_figure
+from fedwatt.cli.console import Json, Panels, console, print_json, ruled_table, write_figure
 from fedwatt.cli.data.shared import Fleet
 from fedwatt.cli.options import OUT_HELP, Assignments
 from fedwatt.errors import DataError, SettingError
@@ -77,12 +76,7 @@ def compare_(
     if as_json:
         print_json(rows)
         return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    for name, value in rows.items():
-        table.add_row(name, value)
-    console.print(table)
+    console.print(ruled_table("", ("", ""), rows.items()))
     if plot is not None:
         console.print(f"Figure: {plot}")
 

@@ -27,7 +27,7 @@ from fedwatt.elevation.store import read_map_file
 from fedwatt.errors import SettingError, counted
 from fedwatt.evaluation.finetune import PersonalisedModel, personalised_models
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.journeys import own_elevation, read_fleet_scaling, read_intervals
+from fedwatt.runs.journeys import read_fleet_scaling, read_intervals, vehicle_elevation
 from fedwatt.runs.model_file import MODEL_FILE, flat
 from fedwatt.runs.simulation import federation_for
 from fedwatt.runs.source import learns_elevation
@@ -131,7 +131,7 @@ def _elevation_map(run: Path, config: RunConfig, vehicle: Vehicle) -> ElevationM
         return None
     if not learns_elevation(config):
         return read_map_file(Path(config.elevation.source))
-    return own_elevation(vehicle, config, read_map_file(run / "elevation_map.parquet"))
+    return vehicle_elevation(vehicle, config, read_map_file(run / "elevation_map.parquet"))
 
 
 def _fine_tuned(trained: TrainedModel, client: Client) -> tuple[TrainedModel, PersonalisedModel]:

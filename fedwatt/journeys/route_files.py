@@ -39,7 +39,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
     """Return the file of a fleet's routes."""
-    return to_bytes(replace(fleet, hills=_bare(fleet.hills)))
+    return to_bytes(replace(fleet, elevations=_bare(fleet.elevations)))
 
 
 def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
@@ -51,7 +51,7 @@ def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
 
 def model_to_text(model: RouteModel) -> str:
     """Return a vehicle's route model as text for its model file, large arrays in float32."""
-    content = to_bytes(replace(model, hills=_bare(model.hills)), large="<f4")
+    content = to_bytes(replace(model, elevations=_bare(model.elevations)), large="<f4")
     return b64encode(zlib.compress(content, 9)).decode("ascii")
 
 
@@ -63,11 +63,11 @@ def model_from_text(text: str, where: str) -> RouteModel:
         return model
 
 
-def _bare(hills: ElevationMap | None) -> ElevationMap | None:
+def _bare(elevations: ElevationMap | None) -> ElevationMap | None:
     """Return a map without counts of vehicles and passes."""
-    if hills is None:
+    if elevations is None:
         return None
-    return bare_map(hills.grid, hills.keys, hills.elevation_m, hills.region)
+    return bare_map(elevations.grid, elevations.keys, elevations.elevation_m, elevations.region)
 
 
 def to_bytes(value: Any, large: str = "<f8") -> bytes:
