@@ -80,7 +80,7 @@ class TripPrior:
             check(self, name, valid, "above 0" if positive else "at least 0")
 
     def initial_state(self, cold: float) -> State:
-        """Return the state before a trip of this coldness."""
+        """Return the state of the filter before a trip, at a coldness from 0 to 2."""
         constant = self.constant_wh**2 + (self.constant_cold_wh * cold) ** 2
         return (0.0, 0.0, 0.0, constant, 0.0, 0.0, self.drift(cold) ** 2, 0.0, self.load**2)
 
@@ -106,12 +106,41 @@ class TripPrior:
     ) -> FloatArray:
         """Return the standard deviation of the error of a trip of so many `windows`, Wh."""
         state = self.initial_state(cold)
-        length_s = np.asarray(windows, dtype=np.float64) * window
-        lasting = self.drift_s * -np.expm1(-length_s / self.drift_s) / window
-        drifting = 2 * self.drift_s / window * (windows - lasting)
-        shared = state[3] * windows**2 + state[6] * drifting + state[8] * predicted_wh**2
-        noise = windows * self.noise(predicted_wh / np.maximum(windows, 1e-9), speed_mps)
-        return np.asarray(np.sqrt(shared + noise))
+        seconds = np.asarray(windows, dtype=np.float64) * window
+        return np.asarray(
+            self.remainder(state, predicted_wh, seconds, speed_mps, cold, window).deviation_wh
+        )
+
+    def remainder(
+        self,
+        state: "State",
+        predicted_wh: Any,
+        seconds: Any,
+        speed_mps: Any,
+        cold: float,
+        window: int,
+    ) -> "Correction":
+        """Return the correction of the next `seconds`, whose energy was predicted.
+
+        The drift dies away: it is worth τ (1 - e^(-T/τ)) seconds of itself, not T. Its integral
+        has the variance 2 τ (T - τ (1 - e^(-T/τ))) per variance of the drift.
+        """
+        windows = seconds / window
+        lasting = self.drift_s * -np.expm1(-seconds / self.drift_s) / window
+        c, d, x, cc, cd, cx, dd, dx, xx = state
+        p = predicted_wh
+        mean_wh = c * windows + d * lasting + x * p
+        variance = (
+            cc * windows**2
+            + dd * lasting**2
+            + xx * p**2
+            + 2 * (cd * windows * lasting + cx * windows * p + dx * lasting * p)
+        )
+        # Less the part that the drift's present value explains.
+        integral = 2 * self.drift_s / window * (windows - lasting)
+        fresh = np.maximum(integral - lasting**2, 0.0) * self.drift(cold) ** 2
+        noise = windows * self.noise(p / np.maximum(windows, 1e-9), speed_mps)
+        return Correction(mean_wh, np.sqrt(np.maximum(variance, 0.0) + fresh + noise))
 
 
 def carried(state: State, seconds: float, drift: float, drift_s: float) -> State:
@@ -199,29 +228,10 @@ class TripFilter:
         self._states[second % self.window] = self._latest
 
     def remainder(self, predicted_wh: float, seconds: float, speed_mps: float = 0.0) -> Correction:
-        """Return the correction of the next `seconds`, whose energy was predicted.
-
-        The drift dies away: it is worth τ (1 - e^(-T/τ)) seconds of itself, not T.
-        """
-        prior = self.prior
-        _, state = self._latest
-        windows = seconds / self.window
-        lasting = prior.drift_s * -math.expm1(-seconds / prior.drift_s) / self.window
-        c, d, x, cc, cd, cx, dd, dx, xx = state
-        p = predicted_wh
-        mean_wh = c * windows + d * lasting + x * p
-        variance = (
-            cc * windows**2
-            + dd * lasting**2
-            + xx * p**2
-            + 2 * (cd * windows * lasting + cx * windows * p + dx * lasting * p)
-        )
-        # Variance of the drift's integral, 2 τ (T - τ (1 - e^(-T/τ))) per variance of the drift,
-        # less the part that its present value explains.
-        fresh_windows = 2 * prior.drift_s / self.window * (windows - lasting)
-        fresh = max(fresh_windows - lasting**2, 0.0) * prior.drift(self.cold) ** 2
-        noise = windows * prior.noise(p / max(windows, 1e-9), speed_mps)
-        return Correction(mean_wh, math.sqrt(max(variance, 0.0) + fresh + noise))
+        """Return the correction of the next `seconds`, whose energy was predicted."""
+        state = self._latest[1]
+        cold = self.cold
+        return self.prior.remainder(state, predicted_wh, seconds, speed_mps, cold, self.window)
 
     def _carried(self, second: int) -> State:
         """Return the state of the second's phase at that second."""

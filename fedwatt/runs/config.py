@@ -49,8 +49,7 @@ class Source(Checked):
     """The source of the vehicles."""
 
     data: str = "synthetic"
-    """"synthetic"; "sketch", driving in outline that is quick to make; or the folder of a fleet
-    made by `fedwatt data`."""
+    """"synthetic", or the folder of a fleet made by `fedwatt data`."""
     vehicles: int = number(0, "[0, inf]", "(0: 20 synthetic or all stored)")
     """How many vehicles; 0: 20 synthetic ones, or all of a stored fleet."""
     seed: int = 0

@@ -41,7 +41,6 @@ from fedwatt.journeys.intervals import (
     fleet_intervals,
     fleet_means,
     residual_sums,
-    score_sums,
     validation_scores,
 )
 from fedwatt.journeys.mixture import Mixture, chosen_mixture, unvalidated_mixture
@@ -132,7 +131,7 @@ def write_trip_prior(
 
 def _add_intervals(file: Path, label: str, scores: Sequence[Scores]) -> None:
     """Add the intervals of a method, from its vehicles' scores, to a file of the run."""
-    means = fleet_means(map(score_sums, scores))
+    means = fleet_means(scores)
     intervals = fleet_intervals(contribution(vehicle, means) for vehicle in scores)
     _add(file, label, intervals.to_json())
 

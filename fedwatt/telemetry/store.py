@@ -105,7 +105,7 @@ def read_vehicle(folder: Path) -> Vehicle:
 
 
 def _trip(description: Mapping[str, Any]) -> Trip:
-    """Return a described trip without its channels."""
+    """Return the trip of an entry of vehicle.json, without its channels."""
     recording = str(description.get("recording", ""))
     start_time_s = float(description.get("start_time_s", math.nan))
     return Trip(str(description["name"]), {}, recording, start_time_s=start_time_s)
@@ -186,7 +186,7 @@ class StoredVehicles(Maker):
         return unquote(self._folders[place].name)
 
     def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
-        """Read from their folders."""
+        """Read the vehicles at these places from their folders."""
         return [read_vehicle(self._folders[place]) for place in places]
 
 

@@ -203,7 +203,7 @@ class Fleet:
         """Forget the vehicles of the last round, in a lazy fleet."""
 
     def train_windows(self, place: int) -> int:
-        """Return n_k of the vehicle at a place."""
+        """Return the number of training windows n_k of the vehicle at a place."""
         return len(self.clients[place].ends["train"])
 
     def sample(self, count: int) -> list[int]:
@@ -233,7 +233,7 @@ class Fleet:
         return self.settings.columns
 
     def windows(self, split: str) -> int:
-        """Return number of windows of a split, reckoned from the vehicles at hand.
+        """Return the number of windows of a split, estimated from the vehicles in memory.
 
         Held-out vehicles have no part in training.
         """
