@@ -91,6 +91,7 @@ wheel: dist ## Install the wheel into a clean environment, and train and predict
 	build/wheel/bin/pip install --disable-pip-version-check -q -c constraints.txt "$$(ls dist/*.whl)[train]"
 	cd build/wheel && bin/fedwatt run --vehicles 4 --rounds 2 --seeds 1 --out run && bin/fedwatt runs list .
 	cd build/wheel && bin/fedwatt export run --out model.onnx && bin/fedwatt inspect model.onnx
+	build/wheel/bin/fedwatt route examples/across-town.gpx --model leaf-24 --temperature -3 --soc 62%
 
 clean: ## Remove .venv, caches and build output; runs and fleets stay.
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist

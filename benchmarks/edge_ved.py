@@ -54,7 +54,7 @@ RATE = 0.05
 PAGE = ROOT / "docs" / "edge.md"
 STREAMED = ("ved-11", "ved-371", "ved-457")
 PLAIN = "base"
-HILLS = "base, elevation"
+WITH_ELEVATION = "base, elevation"
 
 
 def ved_file() -> Path:
@@ -93,7 +93,7 @@ class Bench:
         """Learn the elevation maps."""
         say("learning the hills")
         fixed = ElevationSettings(source="learn", choose_prior=False)
-        return learn(self.vehicles.values(), fixed, settings(HILLS))
+        return learn(self.vehicles.values(), fixed, settings(WITH_ELEVATION))
 
     @cached_property
     def fleet(self) -> Fleet:
@@ -104,7 +104,7 @@ class Bench:
     def hilly(self) -> Fleet:
         """Return the fleet with learned elevation."""
         driven = add_elevation(self.vehicles.values(), self.learned)
-        return build_fleet(driven, settings(HILLS), "VED")
+        return build_fleet(driven, settings(WITH_ELEVATION), "VED")
 
     @cached_property
     def federated(self) -> torch.Tensor:
@@ -118,11 +118,11 @@ class Bench:
 
     def field(self, name: str, features: str) -> ElevationMap | None:
         """Return the vehicle's map where the features need one."""
-        return self.learned.maps[name] if features == HILLS else None
+        return self.learned.maps[name] if features == WITH_ELEVATION else None
 
     def run(self, features: str, backbone: str = "mlp") -> TrainedModel:
         """Return the shared model as a run folder holds it."""
-        weights = self.federated_elevation if features == HILLS else self.federated
+        weights = self.federated_elevation if features == WITH_ELEVATION else self.federated
         return as_run(weights, features, backbone)
 
 
@@ -161,7 +161,7 @@ def as_run(weights: torch.Tensor, features: str, backbone: str = "mlp") -> Train
 def sizes(bench: Bench) -> dict[str, int]:
     """Return the size of the largest file of three vehicles, without and with elevation."""
     largest = {}
-    for features, name in ((PLAIN, "plain"), (HILLS, "elevation")):
+    for features, name in ((PLAIN, "plain"), (WITH_ELEVATION, "elevation")):
         files = []
         for vehicle in STREAMED:
             file = bench.folder / "model.onnx"
@@ -189,7 +189,7 @@ def agree(bench: Bench) -> dict[str, Any]:
 def streams(bench: Bench) -> dict[str, Any]:
     """Raw test trips sample by sample, with and without hills."""
     by_model: dict[str, Any] = {}
-    for features, kind in ((PLAIN, "stream"), (HILLS, "stream_hills")):
+    for features, kind in ((PLAIN, "stream"), (WITH_ELEVATION, "stream_hills")):
         file = bench.folder / "model.onnx"
         models = {}
         for name in STREAMED:
@@ -210,10 +210,10 @@ def latency(bench: Bench) -> list[dict[str, Any]]:
 
 def latency_hills(bench: Bench) -> list[dict[str, Any]]:
     """Measure the MLP with elevation."""
-    columns = len(settings(HILLS).columns)
+    columns = len(settings(WITH_ELEVATION).columns)
     model = get_model("mlp", window=60, features=columns)
     weights = model.initial(generator(0, "edge")).float()
-    export(as_run(weights, HILLS), bench.folder / "subject.onnx")
+    export(as_run(weights, WITH_ELEVATION), bench.folder / "subject.onnx")
     engines = {
         "PyTorch": lambda batch: model.predict(weights, torch.from_numpy(batch)),
         "onnxruntime": EnergyModel(bench.folder / "subject.onnx").energy,
@@ -224,12 +224,12 @@ def latency_hills(bench: Bench) -> list[dict[str, Any]]:
 
 def memory(bench: Bench) -> dict[str, Any]:
     """Measure memory (MB) of a process that predicts a day: its peak, and its growth."""
-    data = DataSettings(features=HILLS)
+    data = DataSettings(features=WITH_ELEVATION)
     vehicles = list(synthetic_vehicles(3, trips=20))
     fixed = ElevationSettings(minimum_vehicles=1, source="learn", choose_prior=False)
     learned = learn(vehicles, fixed, data)
     model = get_model("mlp", window=60, features=len(data.columns))
-    run = as_run(model.initial(generator(0, "edge")).float(), HILLS)
+    run = as_run(model.initial(generator(0, "edge")).float(), WITH_ELEVATION)
     file = bench.folder / "model.onnx"
     run = replace(run, config=replace(run.config, data=data))
     export(run, file, vehicle=vehicles[0], field=learned.maps[vehicles[0].name])

@@ -17,11 +17,16 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 import numpy as np
+
+from fedwatt.synthetic.fleet import TownVehicles
+from fedwatt.telemetry import Vehicle
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "growth.json"
@@ -29,6 +34,7 @@ PAGE = ROOT / "docs" / "scale.md"
 
 USUAL: Final = {"vehicles": 100_000, "participants": 50, "width": 64, "trips": 6, "seeds": 1}
 STEPS: Final = 10
+DRIVEN: Final = 8
 AXES: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     "vehicles": ("vehicles", (100, 1_000, 10_000, 100_000, 1_000_000)),
     "participants": ("participants a round", (10, 30, 100, 300, 1_000)),
@@ -39,6 +45,19 @@ AXES: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
 """What is varied, and over which values; a model is an MLP of `width` and 32 units."""
 
 
+class RepeatedVehicles(TownVehicles):
+    """Vehicles of the town of which `DRIVEN` are driven; all others repeat their trips."""
+
+    @cached_property
+    def driven(self) -> list[Vehicle]:
+        """The vehicles that are driven."""
+        return super().vehicles(range(DRIVEN))
+
+    def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
+        """Return the vehicles at these places: names with the trips of a driven one."""
+        return [replace(self.driven[place % DRIVEN], name=self.name(place)) for place in places]
+
+
 def measure_point(axis: str, value: int, rounds: int) -> dict[str, Any]:
     """One point, in this process."""
     import torch
@@ -47,14 +66,13 @@ def measure_point(axis: str, value: int, rounds: int) -> dict[str, Any]:
     from fedwatt.federation import Federation, Training
     from fedwatt.methods import get
     from fedwatt.models import get_model
-    from fedwatt.synthetic.sketch import SketchedVehicles
 
     torch.set_num_threads(1)
     size = USUAL | {axis: value}
     if axis == "width":
         size["participants"] = 10  # a round of 10⁷ weights holds several copies of each model
     size["participants"] = min(size["participants"], size["vehicles"])
-    fleet = SketchedVehicles(size["vehicles"], 0, size["trips"]).lazy_fleet()
+    fleet = RepeatedVehicles(size["vehicles"], 0, size["trips"]).lazy_fleet()
     model = get_model("mlp", window=60, features=8, hidden=(size["width"], 32))
     training = Training(
         rounds=10**6,
@@ -142,7 +160,8 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines) + (
         f"\n\nProcessor time of one thread, {computer['processor']}, PyTorch {computer['torch']}. "
         f"Unless varied: {USUAL['vehicles']:,} vehicles, {USUAL['participants']} participants (10 "
-        f"for weights), {STEPS} steps (an epoch for windows), MLP 480-64-32-1, FedAvg, one seed."
+        f"for weights), the trips of {DRIVEN} town cars, {STEPS} steps (an epoch for windows), MLP "
+        "480-64-32-1, FedAvg, one seed."
     )
 
 

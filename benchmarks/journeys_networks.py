@@ -24,8 +24,8 @@ import torch
 
 from benchmarks.ved_trips import NAMES, vehicles_of
 from fedwatt.elevation.learn import add_elevation, learn, survey_fleet
-from fedwatt.elevation.own_map import own_maps
 from fedwatt.elevation.settings import ElevationSettings
+from fedwatt.elevation.vehicle_map import vehicle_maps
 from fedwatt.evaluation import Personalisation
 from fedwatt.evaluation.finetune import personalised_models
 from fedwatt.federation import Federation, Training
@@ -65,7 +65,7 @@ def elevated(folder: Path, seed: int, share: int, left_out: str = "") -> tuple[V
     if left_out:
         alone = [vehicle for vehicle in vehicles if vehicle.name == left_out]
         surveys = survey_fleet(alone, None, learned.shared.grid, elevation, data)
-        extended = own_maps(*surveys, learned.shared, elevation)
+        extended = vehicle_maps(*surveys, learned.shared, elevation)
         learned = replace(learned, maps={**learned.maps, **extended})
     return tuple(add_elevation(vehicles, learned))
 

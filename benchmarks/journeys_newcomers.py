@@ -13,16 +13,16 @@ import numpy as np
 from benchmarks.ved_trips import (
     NAMES,
     SETTINGS,
-    board,
     data_settings,
     forecast_only,
     split,
     three,
+    vehicle_routes,
 )
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.learn import learn, survey_fleet
-from fedwatt.elevation.own_map import own_maps
 from fedwatt.elevation.survey import mass_kg
+from fedwatt.elevation.vehicle_map import vehicle_maps
 from fedwatt.errors import DataError
 from fedwatt.journeys.fleet_routes import Pass
 from fedwatt.journeys.route_exchange import learn_routes
@@ -44,13 +44,15 @@ def unseen_vehicle_rows(
     other_vehicles = [vehicle for vehicle in vehicles if vehicle.name != me]
     mine = next(vehicle for vehicle in vehicles if vehicle.name == me)
     learned = learn(other_vehicles, SETTINGS, data_settings(seed))
-    boards = {v.name: board(v, taught[v.name], learned.maps[v.name]) for v in other_vehicles}
-    fleet = learn_routes(boards, SETTINGS, hills=learned.shared)
+    routes_by_vehicle = {
+        v.name: vehicle_routes(v, taught[v.name], learned.maps[v.name]) for v in other_vehicles
+    }
+    fleet = learn_routes(routes_by_vehicle, SETTINGS, elevations=learned.shared)
     later = taught[me][:FIRST_TRIPS]
     models = {
         BEFORE: fleet.unseen_vehicle(mass_kg(mine)),
         AFTER: fleet.personalised(
-            board(mine, later, hills_of(mine, later, learned.shared, seed)),
+            vehicle_routes(mine, later, hills_of(mine, later, learned.shared, seed)),
             me,
             contributed=False,
         ),
@@ -84,7 +86,7 @@ def hills_of(
     few = replace(vehicle, trips=tuple(passing.trip for passing in first))
     data = replace(data_settings(seed), split=FIRST_SPLIT)
     surveys = survey_fleet([few], frozenset([vehicle.name]), shared.grid, SETTINGS, data)
-    return own_maps(*surveys, shared, SETTINGS)[vehicle.name]
+    return vehicle_maps(*surveys, shared, SETTINGS)[vehicle.name]
 
 
 def about_unseen_vehicles(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -36,12 +36,12 @@ from benchmarks.marked import write_blocks
 from benchmarks.ved_trips import (
     NAMES,
     SETTINGS,
-    board,
     data_settings,
     forecast_only,
     recorded,
     split,
     three,
+    vehicle_routes,
     vehicles_of,
     wh_per_km,
 )
@@ -66,13 +66,15 @@ def split_rows(
     """One row for each test trip of a split; of one that is refused only that it is."""
     taught, tested = split(vehicles, all_, seed)
     learned = learn(vehicles, SETTINGS, data_settings(seed))
-    hills = learned.maps
-    boards = {v.name: board(v, taught[v.name], hills[v.name]) for v in vehicles}
-    fleet = learn_routes(boards, SETTINGS, hills=learned.shared)
+    elevations = learned.maps
+    routes_by_vehicle = {
+        v.name: vehicle_routes(v, taught[v.name], elevations[v.name]) for v in vehicles
+    }
+    fleet = learn_routes(routes_by_vehicle, SETTINGS, elevations=learned.shared)
     rows: list[dict[str, Any]] = []
     for vehicle in vehicles:
         name = vehicle.name
-        model = fleet.personalised(boards[name], name)
+        model = fleet.personalised(routes_by_vehicle[name], name)
         per_km = wh_per_km(taught[name])
         for passing in tested[name]:
             row = {"seed": seed, "vehicle": name, "trip": passing.trip.name}

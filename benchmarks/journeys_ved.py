@@ -47,10 +47,9 @@ from fedwatt.journeys.intervals import (
     fleet_means,
     in_wh,
     residual_sums,
-    score_sums,
     validation_scores,
 )
-from fedwatt.journeys.memory import PastTrip, memory_gains, past_trip, remembered_offset
+from fedwatt.journeys.memory import PastTrip, past_trip, remembered_offset
 from fedwatt.journeys.mixture import Mixture, chosen_mixture
 from fedwatt.journeys.ridge import (
     fleet_ridge,
@@ -188,8 +187,7 @@ class VehicleModel:
     weights  of its network [D]
     mixture  its window model
     prior    of its trips, in Wh
-    past     all its trips, of which a test trip uses those that ended before it began; none where
-             those for training and validation do not gain by it
+    past     all its trips: a test trip uses those that ended before it began
     factors  by kind, half the width of an interval in deviations
     """
 
@@ -224,43 +222,38 @@ def vehicle_models(
         validation_scores(client, predicted["validation"], prior)
         for client, predicted in zip(fleet.clients, scaled, strict=True)
     ]
-    means = fleet_means(score_sums(scores[place]) for place in members)
+    means = fleet_means([scores[place] for place in members])
     parts = {place: contribution(scores[place], means) for place in members}
     calibrated = fleet_intervals(parts.values())
     models = {}
-    remembering = 0
     for place, (client, vehicle) in enumerate(zip(fleet.clients, vehicles, strict=True)):
         other_vehicles = calibrated.without(parts[place]) if place in parts else calibrated
-        past = past_trips(client, vehicle, scaled[place], seed)
-        remembers = memory_gains([*past["train"], *past["validation"]])
-        remembering += remembers
         models[client.name] = VehicleModel(
             client,
             weights[place],
             mixtures[place],
             mixed_ridge(client, shared),
             in_wh(replace(prior, factor=1.0), client.label_scale_wh),
-            [trip for trips in past.values() for trip in trips] if remembers else (),
+            past_trips(client, vehicle, scaled[place], seed),
             {kind: other_vehicles.factor(kind, scores[place][kind]) for kind in KINDS},
         )
     return models, {
         "balanced": sum(mixture.balance is not None for mixture in mixtures),
-        "remembering": remembering,
     }
 
 
 def past_trips(
     client: Client, vehicle: Vehicle, predicted: Mapping[str, FloatArray], seed: int
-) -> dict[str, list[PastTrip]]:
-    """Return trips by split with their mean residuals, as the vehicle's model predicts them."""
+) -> list[PastTrip]:
+    """Return all trips with their mean residuals, as the vehicle's model predicts them."""
     splits = split_of_trips(vehicle, settings(seed))
-    past = {}
+    past = []
     for split, values in predicted.items():
         trips = [trip for trip in vehicle.trips if splits.get(trip.name) == split]
         recorded = len(client.as_recorded().ends[split])
         residual = (client.labels[split].astype(np.float64) - values)[:recorded]
         number = trip_numbers(client.ends[split][:recorded], client.window)
-        past[split] = [
+        past += [
             past_trip(trip, residual[number == place], window=client.window, scale_wh=1.0)
             for place, trip in enumerate(trips)
         ]

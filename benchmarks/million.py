@@ -28,15 +28,10 @@ VEHICLES = 1_000_000
 PARTICIPANTS = 1_000
 JUDGED = 200
 TRIPS = 6
-ROWS: Final = (
-    ("sketch", "fedavg"),
-    ("sketch", "fo-ri-fedavg"),
-    ("synthetic", "fedavg"),
-)
-"""(Where vehicles come from, method)."""
+METHODS: Final = ("fedavg", "fo-ri-fedavg")
 
 
-def measure_row(source: str, name: str, device: str, rounds: int) -> dict[str, Any]:
+def measure_row(name: str, device: str, rounds: int) -> dict[str, Any]:
     """Return rounds of one method, measured in this process."""
     import torch
 
@@ -44,10 +39,8 @@ def measure_row(source: str, name: str, device: str, rounds: int) -> dict[str, A
     from fedwatt.federation import Federation, Training
     from fedwatt.methods import get
     from fedwatt.synthetic.fleet import TownVehicles
-    from fedwatt.synthetic.sketch import SketchedVehicles
 
-    maker = SketchedVehicles if source == "sketch" else TownVehicles
-    fleet = maker(VEHICLES, 0, TRIPS).lazy_fleet()
+    fleet = TownVehicles(VEHICLES, 0, TRIPS).lazy_fleet()
     training = Training(
         rounds=10**6,
         participation=PARTICIPANTS / VEHICLES,
@@ -74,7 +67,6 @@ def measure_row(source: str, name: str, device: str, rounds: int) -> dict[str, A
     keys = ("test_rmse", "test_rmse_margin", "participants")
     peaks = [_peak_mb(os.getpid()), *(_peak_mb(p.pid) for p in fleet.clients.workers.processes)]
     return record_ | {
-        "source": source,
         "method": name,
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "machine": machine(),
@@ -106,8 +98,8 @@ def _peak_mb(pid: int) -> float:
 
 def measure(device: str, rounds: int, out: Path) -> None:
     """All rows, each in a process of its own, added to the file `out`."""
-    for row in ROWS:
-        command = [sys.executable, __file__, "--one", *row, "--device", device]
+    for name in METHODS:
+        command = [sys.executable, __file__, "--one", name, "--device", device]
         done = subprocess.run(
             [*command, "--rounds", str(rounds)],
             check=True,
@@ -119,11 +111,11 @@ def measure(device: str, rounds: int, out: Path) -> None:
         remaining = [row_ for row_ in recorded if _key(row_) != _key(fresh)]
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps([*remaining, fresh], indent=1) + "\n", encoding="utf-8")
-        print(f"{row}: {fresh['seconds']:.2f} s a round", flush=True)
+        print(f"{name}: {fresh['seconds']:.2f} s a round", flush=True)
 
 
 def _key(row: dict[str, Any]) -> tuple[str, ...]:
-    return row["machine"]["processor"], *(row[n] for n in ("device", "source", "method"))
+    return row["machine"]["processor"], *(row[n] for n in ("device", "method"))
 
 
 def page(rows: list[dict[str, Any]]) -> str:
@@ -131,8 +123,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     from fedwatt.report.style import name_of
 
     lines = [
-        "| on | vehicles | method | start | per round | memory |",
-        "|---|---|---|--:|--:|--:|",
+        "| on | method | start | per round | memory |",
+        "|---|---|--:|--:|--:|",
     ]
     notes = []
     for row in rows:
@@ -140,7 +132,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         gpu = row["device"]
         where = f"{computer['cores']} cores" if gpu == "cpu" else gpu.removeprefix("NVIDIA ")
         lines.append(
-            f"| {where} | {row['source']} | {name_of(row['method'])} | {row['start_s']:.1f} s | "
+            f"| {where} | {name_of(row['method'])} | {row['start_s']:.1f} s | "
             f"{row['seconds']:.2f} s | {row['peak_mb'] / 1024:.1f} GB |"
         )
         note = f"{where}: {computer['processor']}, PyTorch {computer['torch']}"
@@ -159,12 +151,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--one", nargs=2, metavar=("SOURCE", "METHOD"))
+    parser.add_argument("--one", metavar="METHOD")
     parser.add_argument("--write", action="store_true", help="only write the page")
     options = parser.parse_args()
     if options.one:
-        source, method = options.one
-        record = measure_row(source, method, options.device, options.rounds)
+        record = measure_row(options.one, options.device, options.rounds)
         print(json.dumps(record))
         return
     if not options.write:

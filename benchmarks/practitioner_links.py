@@ -18,16 +18,16 @@ from benchmarks.ved_trips import (
     GRID,
     LEAST_M,
     SETTINGS,
-    board,
     data_settings,
     recorded,
     split,
+    vehicle_routes,
     wh_per_km,
 )
 from fedwatt.elevation.learn import learn
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.errors import DataError
-from fedwatt.journeys.driving_field import OWN_WEIGHT, on_board
+from fedwatt.journeys.driving_field import OWN_WEIGHT, vehicle_field
 from fedwatt.journeys.fleet_routes import USUAL_C, Pass
 from fedwatt.journeys.route import outside_c
 from fedwatt.journeys.route_exchange import learn_routes
@@ -96,15 +96,17 @@ def links_before_departure(vehicles: tuple[Vehicle, ...], seed: int) -> LinkedTr
     passes = recorded(vehicles)
     taught, tested = split(vehicles, passes, seed)
     learned = learn(vehicles, SETTINGS, data_settings(seed))
-    boards = {v.name: board(v, taught[v.name], learned.maps[v.name]) for v in vehicles}
-    fleet = learn_routes(boards, SETTINGS, hills=learned.shared)
+    routes_by_vehicle = {
+        v.name: vehicle_routes(v, taught[v.name], learned.maps[v.name]) for v in vehicles
+    }
+    fleet = learn_routes(routes_by_vehicle, SETTINGS, elevations=learned.shared)
     tables: dict[int, list[pd.DataFrame]] = {length: [] for length in LENGTHS_M}
     trips = []
     for vehicle in vehicles:
         name = vehicle.name
-        vehicle_board = boards[vehicle.name]
+        vehicle_board = routes_by_vehicle[vehicle.name]
         model = fleet.personalised(vehicle_board, name)
-        field = on_board(fleet.driving, vehicle_board.sums, GRID, contributed=True)
+        field = vehicle_field(fleet.driving, vehicle_board.sums, GRID, contributed=True)
         per_km = wh_per_km(taught[name])
         split_of = split_of_trips(vehicle, data_settings(seed))
         for part, driven in (("taught", taught[name]), ("test", tested[name])):
@@ -112,7 +114,7 @@ def links_before_departure(vehicles: tuple[Vehicle, ...], seed: int) -> LinkedTr
                 rates, _ = field.read(
                     passing.cells, passing.sums.times(OWN_WEIGHT * (part == "taught"))
                 )
-                rise, _ = route_rise_m(passing.route, vehicle_board.hills)
+                rise, _ = route_rise_m(passing.route, vehicle_board.elevations)
                 identity = {"vehicle": name, "trip": passing.trip.name}
                 identity["split"] = split_of[passing.trip.name]
                 for length in LENGTHS_M:

@@ -47,10 +47,9 @@ from benchmarks.practitioner_links import (
 from benchmarks.ved_trips import LEAST_M, NAMES, vehicles_of
 from fedwatt.edge.calibration import CalibrationTrip
 from fedwatt.edge.card import ModelCard
-from fedwatt.edge.trips import outcome, past_trips, remembered_wh
+from fedwatt.edge.trips import outcome, remembered_wh
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.files import write_text
-from fedwatt.journeys.memory import memory_gains
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows import DataSettings, build_client
@@ -339,7 +338,7 @@ def boosted_rows(
     """Return RMSE of test windows, Wh, and errors of test trips, %, by row and vehicle.
 
     The second row adds what each vehicle's earlier trips took beyond the trees' predictions, by
-    fedwatt's own memory and under its own condition.
+    fedwatt's own memory.
     """
     booster = boosted(window_data(vehicles, settings_of_split))
     names = feature_names(settings_of_split.features)
@@ -356,11 +355,9 @@ def boosted_rows(
         own_card = replace(card, vehicle=vehicle.name, memory_scale_wh=scale_wh)
         model: Any = BoostedModel(booster, number, own_card)
         splits = split_of_trips(vehicle, settings_of_split)
-        taught = [trip for trip in vehicle.trips if splits.get(trip.name, "test") != "test"]
         tested = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
-        remembers = memory_gains(past_trips(model, taught, scale_wh))
         plain = [outcome(model, trip, vehicle.name) for trip in tested]
-        offsets = [remembered_wh(model, trip, vehicle) if remembers else 0.0 for trip in tested]
+        offsets = [remembered_wh(model, trip, vehicle) for trip in tested]
         for row, offsets_wh in ((PLAIN, [0.0] * len(tested)), (WITH_MEMORY, offsets)):
             off = [
                 (made.windows_wh + offset_wh - made.measured_wh)[::5]

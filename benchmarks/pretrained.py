@@ -51,14 +51,19 @@ Passes = Mapping[str, Sequence[Pass]]
 
 def fleet_of(vehicles: Iterable[Vehicle], every: Passes, learned: Learned) -> FleetRoutes:
     """Return the routes that vehicles learn together without sharing any place."""
-    boards = {}
+    routes_by_vehicle = {}
     for vehicle in vehicles:
         placeless = tuple(replace(passing, sums=NO_PASSES) for passing in every[vehicle.name])
-        boards[vehicle.name] = VehicleRoutes(
+        routes_by_vehicle[vehicle.name] = VehicleRoutes(
             placeless, learned.maps[vehicle.name], mass_kg(vehicle), GRID
         )
-    roads = published([board.roads for board in boards.values()], SETTINGS.minimum_vehicles)
-    return learn_routes(boards, SETTINGS, hills=learned.shared, roads=RoadClasses(roads))
+    roads = published(
+        [vehicle_routes.roads for vehicle_routes in routes_by_vehicle.values()],
+        SETTINGS.minimum_vehicles,
+    )
+    return learn_routes(
+        routes_by_vehicle, SETTINGS, elevations=learned.shared, roads=RoadClasses(roads)
+    )
 
 
 def unseen_rows(
@@ -74,13 +79,15 @@ def unseen_rows(
         if passing.trip.metres < LEAST_M or display is None:
             continue
         row = {"vehicle": me.name, "km": passing.route.metres / 1000}
-        for name, route, hills in (
+        for name, route, elevations in (
             ("learned elevation", passing.route, learned.shared),
             ("SRTM", with_elevation(passing, posts), None),
             ("no elevation", passing.route, None),
         ):
             for knowledge, consumption in ((ALONE, None), (DISPLAY, display)):
-                model = replace(fleet, hills=hills).unseen_vehicle(mass_kg(me), consumption)
+                model = replace(fleet, elevations=elevations).unseen_vehicle(
+                    mass_kg(me), consumption
+                )
                 row[f"{knowledge}, {name}"] = scored(model, replace(passing, route=route))
         rows.append(row)
     return rows
@@ -232,7 +239,7 @@ def main() -> None:
         for vehicle in vehicles
     }
     fleet = fleet_of(vehicles, every, learn(vehicles, SETTINGS, data_settings(0)))
-    shipped = replace(fleet, hills=None, insiders=frozenset())
+    shipped = replace(fleet, elevations=None, insiders=frozenset())
     write_bytes(SHIPPED, zlib.compress(fleet_to_bytes(shipped), 9))
     record = json.loads(RECORD.read_text()) if RECORD.is_file() else {}
     record["shipped"] = {"bytes": SHIPPED.stat().st_size, **driven(every)}

@@ -72,9 +72,11 @@ def split(vehicles: Sequence[Vehicle], all_: Mapping[str, Mapping[str, Pass]], s
     return taught, tested
 
 
-def board(vehicle: Vehicle, taught: Sequence[Pass], hills: ElevationMap | None) -> VehicleRoutes:
+def vehicle_routes(
+    vehicle: Vehicle, taught: Sequence[Pass], elevations: ElevationMap | None
+) -> VehicleRoutes:
     """Return the vehicle side of routes for one vehicle and its training passes."""
-    return VehicleRoutes(tuple(taught), hills, mass_kg(vehicle), GRID)
+    return VehicleRoutes(tuple(taught), elevations, mass_kg(vehicle), GRID)
 
 
 def forecast_only(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -73,13 +73,13 @@ CANDIDATES: Final[dict[str, Candidate]] = {
         Candidate("fedavgm", "fedavg@sgd"),
         Candidate("fedyogi", "fedavg@yogi"),
         Candidate("mofedsam", "fedcm+sharpness-aware"),
-        Candidate(ALONE, "ditto", {"lam_own": 0.0}),
+        Candidate(ALONE, "ditto", {"lam_personal": 0.0}),
         Candidate("scaffold+fractional", settings={"match_rate": True}, ours=True),
         Candidate("scaffold+sharpness", ours=True),
         Candidate("scaffold+momentum", ours=True),
         Candidate("scaffold+global-shift", ours=True),
-        Candidate("scaffold+own-model", ours=True),
-        Candidate("fedcm+own-model", ours=True),
+        Candidate("scaffold+personal-model", ours=True),
+        Candidate("fedcm+personal-model", ours=True),
         Candidate("fedcm+sharpness", ours=True),
     )
 }

@@ -223,8 +223,12 @@ def _fine_tuned(
     federation: Federation, method: Method, state: State, plan: Plan
 ) -> dict[str, dict[str, float | None]]:
     """Seed → test error of fine-tuned models, Wh: of the vehicles that train, and of unseen."""
-    own_models = federation.personalised_models(method, state) if method.personalised else None
-    personalised = personalise(federation, state.weights, plan.personalised, initial=own_models)
+    vehicle_initial_models = (
+        federation.personalised_models(method, state) if method.personalised else None
+    )
+    personalised = personalise(
+        federation, state.weights, plan.personalised, initial=vehicle_initial_models
+    )
     clients = federation.fleet.clients
     windows = federation.pool.test
     errors: dict[str, dict[str, float | None]] = {"test": {}, "unseen": {}}

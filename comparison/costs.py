@@ -26,7 +26,7 @@ PARTS: Final = {
     "sharpness-aware": "sam",
     "global-shift": "lesam",
     "fractional": "fo-fedavg",
-    "own-model": "ditto",
+    "personal-model": "ditto",
     "proximal": "fedprox",
     "roughness": "ri-fedavg",
 }

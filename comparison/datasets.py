@@ -117,7 +117,7 @@ def _vehicles(dataset: Dataset, stored: Mapping[str, Path]) -> Sequence[Vehicle]
     if dataset.recipe == "natural":
         return list(vehicles)
     everyone = list(vehicles)
-    return repartition(everyone, dataset.recipe, clients=len(everyone))
+    return repartition(everyone, dataset.recipe, len(everyone))
 
 
 def first_trips(vehicle: Vehicle, count: int) -> Vehicle:

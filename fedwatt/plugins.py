@@ -44,7 +44,7 @@ GROUPS: Mapping[str, str] = {
 }
 """What may be brought along, and the group of entry points that declares it."""
 
-_OWN_MODULES = "_fedwatt_plugin_"
+_PLUGIN_MODULES = "_fedwatt_plugin_"
 _carried: dict[str, bytes] = {}
 """Files that came with a task from another machine, by the path that they have there."""
 _loaded: dict[str, bytes] = {}
@@ -283,7 +283,7 @@ def _from_file(home: str) -> tuple[ModuleType, str]:
         raise SettingError(f"Cannot read '{home}': {error.strerror}.") from error
     source = _hash(code)
     _loaded[home] = code
-    name = f"{_OWN_MODULES}{path.stem}_{source}_{_hash(str(path.absolute()).encode())}"
+    name = f"{_PLUGIN_MODULES}{path.stem}_{source}_{_hash(str(path.absolute()).encode())}"
     if name in sys.modules:
         return sys.modules[name], source
     spec = spec_from_file_location(name, path)

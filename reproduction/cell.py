@@ -162,7 +162,7 @@ def run_config(cell: Cell, scale: Scale, device: str = "auto") -> RunConfig:
             # starts with all, or with half of them.
             initially=1 - away if symmetric else (1.0 if cell.p_leave > cell.p_join else 0.5),
             speeds=CLASSES if cell.slow or "fedel" in cell.method else (1.0,),
-            own_deadline=1.0 if cell.slow and "fedel" not in cell.method else 0.0,
+            relative_deadline=1.0 if cell.slow and "fedel" not in cell.method else 0.0,
         ),
     )
 

@@ -6,8 +6,8 @@ learning rate is chosen on validation trips, under the same condition and with s
 for nothing else. `studies.toml` lists the conditions; several splits of the trips are added here.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -16,26 +16,16 @@ from reproduction.cell import METHODS, OURS, Cell
 from reproduction.grids import TABLE, changes_of
 from reproduction.main_results import how_tuned
 from reproduction.study import Findings, Setting, Study, View
-from reproduction.tables import Line, comparison, trainings
+from reproduction.tables import Line, Trainings, comparison, trainings_study
 
 BASE = "FedAvg, tuned"
-OWN = "FO-RI-FedAvg, tuned"
 MATCHED = "FedAvg at FO's mean step"
 CONDITIONS: Final[dict[str, dict[str, Any]]] = {e["name"]: e for e in TABLE["conditions"]}
 
 
-@dataclass(frozen=True)
-class Condition:
-    """A condition, and the cells that run under it, FedAvg's at its own learning rate first."""
-
-    name: str
-    title: str
-    cells: Mapping[str, Cell]
-
-
 def condition(
     setting: Setting, name: str, title: str, base: Cell, methods: Sequence[str], *, brief: bool
-) -> Condition:
+) -> Trainings:
     """Return the cells of a condition, which `base` describes.
 
     A brief one leaves out controls and learning rates that are not a method's own.
@@ -54,10 +44,15 @@ def condition(
             cells[f"{label}, FedAvg's rate"] = replace(cell, follow=f"{how}:fedavg")
     if not brief:
         cells[MATCHED] = replace(base, follow="matched rate")
-    return Condition(name, title, cells)
+    brief_trials = f", after {setting.scale.stride_rounds} rounds at most" if base.stride else ""
+    note = (
+        f"Tuned: best on validation trips and other seeds, under these very conditions"
+        f"{brief_trials}; FedAvg's rate: the one so chosen for FedAvg."
+    )
+    return Trainings(name, title, cells, note)
 
 
-def conditions_of(name: str, setting: Setting) -> list[Condition]:
+def conditions_of(name: str, setting: Setting) -> list[Trainings]:
     """Return the conditions of a study, on the first dataset or on all."""
     entry = CONDITIONS[name]
     datasets = [dataset for _, dataset in setting.places] if "places" in entry else setting.ved[:1]
@@ -80,7 +75,7 @@ def conditions_of(name: str, setting: Setting) -> list[Condition]:
     return made
 
 
-def split_conditions(setting: Setting) -> list[Condition]:
+def split_conditions(setting: Setting) -> list[Trainings]:
     """Return the first dataset on several splits of its trips, a condition for each split."""
     dataset = setting.ved[0]
     scale = setting.scale
@@ -102,43 +97,8 @@ def split_conditions(setting: Setting) -> list[Condition]:
     ]
 
 
-def cells_of(conditions: Sequence[Condition]) -> list[Cell]:
-    """Return all cells of some conditions."""
-    return [cell for entry in conditions for cell in entry.cells.values()]
-
-
-def show_conditions(name: str, view: View) -> Findings:
-    """Return a table for each condition, all against FedAvg at its own learning rate."""
-    note = (
-        "Tuned: best on validation trips and other seeds, under these very conditions{}; "
-        "FedAvg's rate: the one so chosen for FedAvg."
-    )
-    brief = f", after {view.setting.scale.stride_rounds} rounds at most"
-    blocks = [
-        trainings(
-            view,
-            entry.name,
-            entry.title,
-            entry.cells,
-            note.format(brief if entry.cells[BASE].stride else ""),
-        )
-        for entry in conditions_of(name, view.setting)
-    ]
-    return Findings(tuple(blocks))
-
-
-def _cells(name: str, setting: Setting) -> list[Cell]:
-    return cells_of(conditions_of(name, setting))
-
-
 STUDIES: Final = {
-    name: Study(
-        name,
-        entry["title"],
-        partial(_cells, name),
-        partial(show_conditions, name),
-        claims=tuple(entry["claims"]),
-    )
+    name: trainings_study(name, entry["title"], partial(conditions_of, name), entry["claims"])
     for name, entry in CONDITIONS.items()
 }
 
@@ -182,7 +142,7 @@ def show_splits(view: View) -> Findings:
 SPLITS = Study(
     "splits",
     "Several splits of the trips",
-    lambda setting: cells_of(split_conditions(setting)),
+    lambda setting: [c for entry in split_conditions(setting) for c in entry.cells.values()],
     show_splits,
     claims=("C6",),
 )

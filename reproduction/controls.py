@@ -1,6 +1,6 @@
 """Controls that the claims need and the paper leaves out, and stress tests of claim C5."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +8,8 @@ from fedwatt.report.style import name_of
 from reproduction.cell import Cell
 from reproduction.main_results import how_tuned, plain, tuned
 from reproduction.scale import Scale
-from reproduction.study import Findings, Setting, Study, View
-from reproduction.tables import trainings
+from reproduction.study import Setting, View
+from reproduction.tables import Trainings, trainings_study
 from reproduction.tuning import RATE, mean_pull, step_length
 
 NOISY = 0.3
@@ -40,51 +40,43 @@ def baseline_cells(scale: Scale, dataset: str) -> dict[str, Cell]:
     }
 
 
-def control_cells(setting: Setting) -> list[Cell]:
+def control_tables(setting: Setting) -> list[Trainings]:
     """Return the controls and the tuned baselines on every dataset."""
     return [
-        cell
+        Trainings(
+            f"controls-{dataset}",
+            f"Controls on {dataset}",
+            control_cells_of(dataset) | baseline_cells(setting.scale, dataset),
+            "The paper's settings, unless tuned. Local-only: a vehicle trains as many rounds as "
+            "the federation asks it for. Centralised: the model takes as many steps as all "
+            "participants together, on windows scaled by each vehicle.",
+        )
         for _, dataset in setting.places
-        for cell in (control_cells_of(dataset) | baseline_cells(setting.scale, dataset)).values()
     ]
 
 
-def show_controls(view: View) -> Findings:
-    """Compare FO with FedAvg of equally long steps, and RI with an equally strong pull."""
-    blocks = []
-    remarks = []
+def control_remarks(view: View) -> Iterator[str]:
+    """Yield the length of FO's steps and the strength of RI's pull, which the controls match."""
     for _, dataset in view.setting.places:
-        cells = control_cells_of(dataset) | baseline_cells(view.setting.scale, dataset)
-        blocks.append(
-            trainings(
-                view,
-                f"controls-{dataset}",
-                f"Controls on {dataset}",
-                cells,
-                "The paper's settings, unless tuned. Local-only: a vehicle trains as many "
-                "rounds as the federation asks it for. Centralised: the model takes as many steps "
-                "as all participants together, on windows scaled by each vehicle.",
-            )
-        )
+        cells = control_cells_of(dataset)
         fractional, rough = (view.get(cells[name]) for name in ("FO-FedAvg", "RI-FedAvg"))
         if fractional is not None and (scale := fractional.facts.get("step_scale")):
             length = step_length(fractional)
-            remarks.append(
+            yield (
                 f"On {dataset}, FO-FedAvg's steps after the first are {length:.3f} times as long "
                 f"as plain ones (mean scale of a coordinate {scale['coordinate']:.3f}): FedAvg's "
                 f"rate {RATE:g} becomes {RATE * length:.4f}."
             )
         elif fractional is not None and fractional.final("test_rmse"):
-            remarks.append(
+            yield (
                 f"On {dataset}, no vehicle was measured in a second step of a round, and a first "
                 f"step is a plain one: FedAvg keeps its rate {RATE:g} in the control."
             )
         if rough is not None:
-            remarks.append(
+            yield (
                 f"On {dataset}, RI-FedAvg's mean pull λ·r(I_k) is {mean_pull(rough):.5f}, which is "
                 "FedProx's μ in the control."
             )
-    return Findings(tuple(blocks), remarks=tuple(remarks))
 
 
 def stress_cells_of(setting: Setting, dataset: str) -> Mapping[str, dict[str, Cell]]:
@@ -106,53 +98,36 @@ def stress_cells_of(setting: Setting, dataset: str) -> Mapping[str, dict[str, Ce
     }
 
 
-def stress_cells(setting: Setting) -> list[Cell]:
-    """Return all regimes on the first dataset of each place."""
-    regimes = (stress_cells_of(setting, dataset) for _, dataset in setting.few_places)
-    return [
-        cell
-        for regime_cells in regimes
-        for cells in regime_cells.values()
-        for cell in cells.values()
-    ]
-
-
-def show_stress(view: View) -> Findings:
-    """Return the gate in the regimes where it should help."""
+def stress_tables(setting: Setting) -> list[Trainings]:
+    """Return the gate in the regimes where it should help, on the first dataset of each place."""
     noise = (
         f"Noisy: {NOISY:.0%} of vehicles, whose training labels are off by one standard deviation "
         "of a minute's energy, minute by minute; test labels are sound."
     )
-    return Findings(
-        tuple(
-            trainings(
-                view,
-                f"stress-{place}-{dataset}",
-                f"Stress test, {regime}, on {dataset}",
-                cells,
-                noise if "noisy" in regime else "",
-            )
-            for _, dataset in view.setting.few_places
-            for place, (regime, cells) in enumerate(
-                stress_cells_of(view.setting, dataset).items(), start=1
-            )
+    return [
+        Trainings(
+            f"stress-{place}-{dataset}",
+            f"Stress test, {regime}, on {dataset}",
+            cells,
+            noise if "noisy" in regime else "",
         )
-    )
+        for _, dataset in setting.few_places
+        for place, (regime, cells) in enumerate(stress_cells_of(setting, dataset).items(), start=1)
+    ]
 
 
-CONTROLS = Study(
+CONTROLS = trainings_study(
     "controls",
     "Controls: equal step, equal pull, local-only, pooled",
-    control_cells,
-    show_controls,
-    claims=("C1", "C2", "C6"),
+    control_tables,
+    ("C1", "C2", "C6"),
+    control_remarks,
 )
-STRESS = Study(
+STRESS = trainings_study(
     "stress",
     "Stress tests: low participation, noisy clients, gate on and off",
-    stress_cells,
-    show_stress,
-    claims=("C5",),
+    stress_tables,
+    ("C5",),
 )
 
 
@@ -198,32 +173,23 @@ def engagement_cells_of(setting: Setting, regime: str) -> dict[str, Cell]:
     return cells
 
 
-def engagement_cells(setting: Setting) -> list[Cell]:
-    """Return the cells of every regime."""
-    return [cell for regime in REGIMES for cell in engagement_cells_of(setting, regime).values()]
-
-
-def show_engagement(view: View) -> Findings:
+def engagement_tables(setting: Setting) -> list[Trainings]:
     """Return a table for each regime, against FedAvg at its best learning rate."""
-    blocks = []
-    for regime in REGIMES:
-        blocks.append(
-            trainings(
-                view,
-                f"engagement-{regime.replace(' ', '-')}",
-                f"λ, ℓ and α over decades, {regime}, {view.setting.ved[0]}",
-                engagement_cells_of(view.setting, regime),
-                "Everything at the learning rate that is best for FedAvg under the same "
-                "conditions, but for FedAvg at FO's mean step, which is a control.",
-            )
+    return [
+        Trainings(
+            f"engagement-{regime.replace(' ', '-')}",
+            f"λ, ℓ and α over decades, {regime}, {setting.ved[0]}",
+            engagement_cells_of(setting, regime),
+            "Everything at the learning rate that is best for FedAvg under the same conditions, "
+            "but for FedAvg at FO's mean step, which is a control.",
         )
-    return Findings(tuple(blocks))
+        for regime in REGIMES
+    ]
 
 
-ENGAGEMENT = Study(
+ENGAGEMENT = trainings_study(
     "engagement",
     "Where the mechanisms engage: λ, ℓ and α over decades",
-    engagement_cells,
-    show_engagement,
-    claims=("C1", "C2", "C6"),
+    engagement_tables,
+    ("C1", "C2", "C6"),
 )

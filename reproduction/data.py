@@ -8,13 +8,10 @@ eved                 VED with elevation, speed limits and road attributes
 synthetic            the built-in synthetic fleet
 synthetic-enriched   the same with grade, climb, speed limit and road attributes as features
 
-Recorded driving without energy, which electrified vehicles are made of, is stored as traces:
-
-FOLDER/traces.json       vehicles, their facts, and each trip's name, recording and seconds
-FOLDER/traces.parquet    a float64 column per channel, trips one after the other
+Recorded driving without energy, which electrified vehicles are made of, is stored as unlabelled
+vehicles.
 """
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,12 +19,9 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fedwatt.elevation.climb import with_measured_elevation
 from fedwatt.errors import DataError
-from fedwatt.files import write_atomically, write_text
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.synthetic.electrify import electrified_vehicle
 from fedwatt.telemetry import Vehicle
@@ -42,50 +36,17 @@ from reproduction.experiments import corrupt_some, repartition
 CHANNELS: Final = ("speed_mps", "ambient_c", "ac_w", "heater_w")
 
 
-def write_traces(folder: Path, vehicles: Sequence[Vehicle]) -> None:
-    """Store vehicles without labels; traces.json comes last and makes them count."""
-    trips = [trip for vehicle in vehicles for trip in vehicle.trips]
-    table = pa.table(
-        {
-            name: np.concatenate([t.channels.get(name, np.full(t.seconds, np.nan)) for t in trips])
+def driving(vehicle: Vehicle) -> Vehicle:
+    """Return the vehicle with the channels that electrifying its trips needs."""
+    trips = []
+    for trip in vehicle.trips:
+        channels = {
+            name: trip.channels[name]
             for name in CHANNELS
+            if name in trip.channels and not np.isnan(trip.channels[name]).all()
         }
-    )
-
-    def write(path: Path) -> None:
-        pq.write_table(table, path, compression="zstd", compression_level=19)
-
-    write_atomically(folder / "traces.parquet", write)
-    description = [
-        {
-            "name": vehicle.name,
-            "facts": dict(vehicle.facts),
-            "trips": [(trip.name, trip.recording, trip.seconds) for trip in vehicle.trips],
-        }
-        for vehicle in vehicles
-    ]
-    write_text(folder / "traces.json", json.dumps(description, ensure_ascii=False) + "\n")
-
-
-def read_traces(folder: Path) -> list[Vehicle]:
-    """Return the vehicles, as `write_traces` was given them."""
-    table = pq.read_table(folder / "traces.parquet")
-    columns = {name: table[name].to_numpy() for name in CHANNELS}
-    vehicles = []
-    start = 0
-    for description in json.loads((folder / "traces.json").read_text(encoding="utf-8")):
-        trips = []
-        for name, recording, seconds in description["trips"]:
-            channels = {c: values[start : start + seconds] for c, values in columns.items()}
-            held = {c: values for c, values in channels.items() if not np.isnan(values).all()}
-            trips.append(Trip(name, held, recording))
-            start += seconds
-        vehicles.append(
-            Vehicle(
-                description["name"], tuple(trips), labels=UNLABELLED, facts=description["facts"]
-            )
-        )
-    return vehicles
+        trips.append(Trip(trip.name, channels, trip.recording))
+    return replace(vehicle, trips=tuple(trips))
 
 
 PLAIN: Final = ("ved", "ved-electrified", "synthetic")
@@ -139,7 +100,7 @@ def find_sources(folders: Iterable[Path]) -> Sources:
     for folder in folders:
         if not folder.exists():
             raise DataError(f"There is no data folder {folder}. Leave --data out, or correct it.")
-        if (folder / "fleet.json").is_file() or (folder / "traces.json").is_file():
+        if (folder / "fleet.json").is_file():
             stored[_stored_name(folder)] = folder
             continue
         files_of: dict[str, tuple[Path, ...]] = {}
@@ -163,10 +124,10 @@ def usual_folder() -> Path | None:
 
 def _stored_name(folder: Path) -> str:
     """Return which dataset a stored fleet is, from its first vehicle."""
-    if (folder / "traces.json").is_file():
-        return "traces"
     first = read_vehicle(vehicle_folders(folder)[0])
     channels = first.trips[0].channels
+    if first.labels == UNLABELLED:
+        return "traces"
     if first.labels == "simulated":
         return f"ved-electrified {first.kind}"
     if "speed_limit_mps" in channels:
@@ -222,15 +183,14 @@ def open_dataset(
     else:
         folder = stored_fleet(selection, sources, scratch, say)
         described = source_of(selection)
-        if (folder / "traces.json").is_file():
-            traces = chosen(selection, read_traces(folder))
-            vehicles = [electrified_vehicle(v, kind=selection.kind) for v in traces]
-        else:
-            vehicles = chosen(selection, list(read_fleet(folder)))
+        vehicles = [
+            electrified_vehicle(v, kind=selection.kind) if v.labels == UNLABELLED else v
+            for v in chosen(selection, list(read_fleet(folder)))
+        ]
     if selection.partition != "natural":
         clients = USUAL if sum(len(v.trips) for v in vehicles) >= ENOUGH else FEW
         described += f"; trips dealt to {clients} clients, {selection.partition}"
-        vehicles = repartition(vehicles, selection.partition, clients=clients)
+        vehicles = repartition(vehicles, selection.partition, clients)
     if selection.noisy:
         described += f"; {selection.noisy:.0%} of vehicles with noisy training labels"
         vehicles = list(corrupt_some(vehicles, selection.noisy, NOISE, settings))
@@ -255,7 +215,7 @@ def stored_fleet(selection: Selection, sources: Sources, scratch: Path, say: Say
         if stored_name in sources.stored:
             return sources.stored[stored_name]
     folder = scratch / name
-    if (folder / "fleet.json").is_file() or (folder / "traces.json").is_file():
+    if (folder / "fleet.json").is_file():
         return folder
     raw = sources.raw.get("ved" if name == "ved-enriched" else name)
     if raw is None or not sources.has(selection.dataset):
@@ -264,10 +224,8 @@ def stored_fleet(selection: Selection, sources: Sources, scratch: Path, say: Say
             "choose another with --dataset."
         )
     say(f"importing {name} from {raw[0].parent} (once)")
-    if name == "traces":
-        write_traces(folder, list(imported(name, raw)))
-    else:
-        write_fleet(folder, imported(name, raw, sources.raw.get("posts", ())), source=name)
+    vehicles = imported(name, raw, sources.raw.get("posts", ()))
+    write_fleet(folder, vehicles, source=name, unlabelled=name == "traces")
     return folder
 
 
@@ -288,7 +246,7 @@ def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> 
 
     if name == "traces":
         cleaning = replace(VED_CLEANING, unlabelled=True)
-        yield from import_ved(raw, powertrain=("hev", "ice"), cleaning=cleaning)
+        yield from map(driving, import_ved(raw, powertrain=("hev", "ice"), cleaning=cleaning))
         return
     read = import_eved if name == "eved" else import_ved
     vehicles: Iterable[Vehicle] = read(raw, powertrain=("ev", "phev-electric"))

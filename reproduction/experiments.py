@@ -1,10 +1,10 @@
 """Altered fleets for experiments: trips dealt to other clients, and corrupted training data.
 
-A vehicle is a client by nature ("natural"). For studies of heterogeneity its trips can be dealt out
-instead: by a mixture in which every client has a favourite regime ("mild", "moderate", "severe"),
-or by Dirichlet(α) shares of each regime ("dirichlet:0.3"; Hsu et al. 2019). A regime is the speed
-class of a trip. Such clients mix trips of several vehicles: this is an experiment on stored data,
-not something vehicles could do without showing each other their trips.
+For studies of heterogeneity the trips of vehicles are dealt out to clients: by a mixture in which
+every client has a favourite regime ("mild", "moderate", "severe"), or by Dirichlet(α) shares of
+each regime ("dirichlet:0.3"; Hsu et al. 2019). A regime is the speed class of a trip. Such clients
+mix trips of several vehicles: this is an experiment on stored data, not something vehicles could do
+without showing each other their trips.
 
 Corrupted vehicles, whose training labels are noisy, show how a method copes with bad clients. Only
 training trips are changed: validation and test stay sound, so errors are measured on the truth.
@@ -18,7 +18,7 @@ from itertools import chain, pairwise
 import numpy as np
 from numpy.random import Generator
 
-from fedwatt.errors import DataError, SettingError, unknown
+from fedwatt.errors import DataError
 from fedwatt.randomness import generator
 from fedwatt.telemetry.trip import FloatArray, Trip, Vehicle
 from fedwatt.windows.client import DataSettings, split_of_trips
@@ -63,33 +63,20 @@ def dirichlet_shares(alpha: float, clients: int, rng: Generator) -> FloatArray:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def repartition(
-    vehicles: Iterable[Vehicle], recipe: str, *, clients: int = 10, seed: int = 0
-) -> list[Vehicle]:
-    """Return the fleet as its recipe asks: the vehicles themselves, or `clients` new ones.
+def repartition(vehicles: Iterable[Vehicle], recipe: str, clients: int) -> list[Vehicle]:
+    """Return `clients` new clients to whom the trips of the vehicles are dealt by a recipe.
 
     Every trip goes to exactly one client, and each client's share of a regime is met to within one
     trip. Clients are named "client-001" and so on, their trips "vehicle/trip".
     """
     ordered = sorted(vehicles, key=lambda vehicle: natural_key(vehicle.name))
-    alpha = _alpha(recipe)
-    if recipe == "natural":
-        return ordered
-    if clients < 1:
-        raise SettingError(f"A partition needs at least 1 client, not {clients}.")
-    kinds = sorted({vehicle.kind for vehicle in ordered})
-    if len(kinds) > 1:
-        raise DataError(
-            f"Trips of {' and '.join(kinds)} vehicles cannot be dealt to the same clients. "
-            "Partition each kind by itself."
+    name, _, alpha = recipe.partition(":")
+    for attempt in range(DRAWS if alpha else 1):
+        rng = generator(0, "partition", recipe, clients, attempt)
+        shares = (
+            dirichlet_shares(float(alpha), clients, rng) if alpha else mixture_shares(name, clients)
         )
-    for attempt in range(1 if alpha is None else DRAWS):
-        if alpha is None:
-            shares = mixture_shares(recipe, clients)
-        else:
-            rng = generator(seed, "partition", recipe, clients, attempt)
-            shares = dirichlet_shares(alpha, clients, rng)
-        dealt = deal(ordered, shares, seed)
+        dealt = deal(ordered, shares)
         recorded = [{(v.name, trip.recording) for v, trip in trips} for trips in dealt]
         if min(map(len, recorded)) >= len(SPLITS):
             return [_client(number, trips, ordered) for number, trips in enumerate(dealt, start=1)]
@@ -99,9 +86,7 @@ def repartition(
     )
 
 
-def deal(
-    vehicles: Iterable[Vehicle], shares: FloatArray, seed: int
-) -> list[list[tuple[Vehicle, Trip]]]:
+def deal(vehicles: Iterable[Vehicle], shares: FloatArray) -> list[list[tuple[Vehicle, Trip]]]:
     """Return the trips of each client; `shares` is [regimes, clients].
 
     Trips of a regime queue in an order drawn trip by trip, and the queue is cut by the shares. The
@@ -111,7 +96,7 @@ def deal(
     for vehicle in vehicles:
         for trip in vehicle.trips:
             recordings.setdefault((vehicle.name, trip.recording), []).append((vehicle, trip))
-    draws = {key: generator(seed, "partition order", *key).random() for key in recordings}
+    draws = {key: generator(0, "partition order", *key).random() for key in recordings}
     queues: list[list[list[tuple[Vehicle, Trip]]]] = [[] for _ in REGIMES]
     for key in sorted(recordings, key=lambda key: (draws[key], *key)):
         queues[trip_regime(*(trip for _, trip in recordings[key]))].append(recordings[key])
@@ -124,28 +109,8 @@ def deal(
     return dealt
 
 
-def _alpha(recipe: str) -> float | None:
-    """Return α of "dirichlet:α", or None for another recipe."""
-    name, _, value = recipe.partition(":")
-    if name != "dirichlet":
-        if recipe != "natural" and recipe not in SKEWS:
-            raise SettingError(unknown("partition", recipe, ["natural", *SKEWS, "dirichlet:0.3"]))
-        return None
-    try:
-        alpha = float(value)
-    except ValueError:
-        alpha = math.nan
-    if not 0 < alpha < math.inf:
-        raise SettingError(
-            f"partition '{recipe}': the number after 'dirichlet:' must be positive, such as 0.1 "
-            "(very uneven) or 100 (nearly even)."
-        )
-    return alpha
-
-
 def _client(number: int, trips: list[tuple[Vehicle, Trip]], vehicles: list[Vehicle]) -> Vehicle:
     ordered = sorted(trips, key=lambda pair: (natural_key(pair[0].name), natural_key(pair[1].name)))
-    counts = np.bincount([trip_regime(trip) for _, trip in trips], minlength=len(REGIMES))
     simulated = any(vehicle.labels == "simulated" for vehicle, _ in trips)
     return Vehicle(
         name=f"client-{number:03d}",
@@ -160,17 +125,13 @@ def _client(number: int, trips: list[tuple[Vehicle, Trip]], vehicles: list[Vehic
         ),
         kind=vehicles[0].kind,
         labels="simulated" if simulated else "measured",
-        facts={
-            "trips_by_regime": dict(zip(REGIMES, counts.tolist(), strict=True)),
-            "vehicles": len({vehicle.name for vehicle, _ in trips}),
-        },
     )
 
 
 NOISE_BLOCK_S = 60
 
 
-def corrupted(vehicle: Vehicle, noise: float, settings: DataSettings, seed: int = 0) -> Vehicle:
+def corrupted(vehicle: Vehicle, noise: float, settings: DataSettings) -> Vehicle:
     """Return the vehicle with noise in the energy of its training trips.
 
     The energy of each minute is off by `noise` standard deviations of a minute's energy; `settings`
@@ -178,18 +139,12 @@ def corrupted(vehicle: Vehicle, noise: float, settings: DataSettings, seed: int 
     """
     split_of = split_of_trips(vehicle, settings)
     training = [trip for trip in vehicle.trips if split_of.get(trip.name) == "train"]
-    for trip in training:
-        if "energy_wh" not in trip.channels:
-            raise DataError(
-                f"Vehicle '{vehicle.name}', trip '{trip.name}' has no channel 'energy_wh' to add "
-                "noise to. Leave the vehicle out."
-            )
     spread_wh = _minute_spread_wh(training)
 
     def corrupt(trip: Trip) -> Trip:
         if trip not in training:
             return trip
-        rng = generator(seed, "fault", "label noise", vehicle.name, trip.name)
+        rng = generator(0, "fault", "label noise", vehicle.name, trip.name)
         blocks = -(-trip.seconds // NOISE_BLOCK_S)
         error_wh = rng.normal(scale=noise * spread_wh / NOISE_BLOCK_S, size=blocks)
         noisy_wh = trip.channels["energy_wh"] + np.repeat(error_wh, NOISE_BLOCK_S)[: trip.seconds]
@@ -211,16 +166,9 @@ def _minute_spread_wh(trips: Iterable[Trip]) -> float:
 
 
 def corrupt_some(
-    vehicles: Iterable[Vehicle], share: float, noise: float, settings: DataSettings, seed: int = 0
+    vehicles: Iterable[Vehicle], share: float, noise: float, settings: DataSettings
 ) -> Iterator[Vehicle]:
     """Yield the vehicles, each corrupted with probability `share` by a draw keyed by its name."""
-    if not 0 <= share <= 1:
-        raise SettingError(f"The share of corrupted vehicles must be in [0, 1], not {share}.")
-    if not 0 < noise < math.inf:
-        raise SettingError(f"The noise must be a positive number, not {noise}.")
-    return (
-        corrupted(vehicle, noise, settings, seed)
-        if generator(seed, "spoiled", vehicle.name).random() < share
-        else vehicle
-        for vehicle in vehicles
-    )
+    for vehicle in vehicles:
+        noisy = generator(0, "spoiled", vehicle.name).random() < share
+        yield corrupted(vehicle, noise, settings) if noisy else vehicle

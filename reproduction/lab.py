@@ -14,14 +14,11 @@ from reproduction.cell import Cell, data_settings, key_of, trips_of
 from reproduction.data import Selection, Sources, open_dataset
 from reproduction.record import (
     Record,
-    all_keys,
-    read_record,
     read_records,
     same_training,
     scale_of_records,
     setting_of_records,
     with_seeds,
-    write_record,
     write_records,
 )
 from reproduction.scale import MANY, Scale
@@ -117,9 +114,8 @@ class Lab:
             self._refuse_other_scale(self.records)
             self._known |= read_records(self.records)
             self.setting = setting_of_records(self.records)
-        for key in all_keys(self.cells):
-            record = read_record(self.cells, key)
-            if record is not None:
+        for folder in sorted(self.cells.glob("*")):
+            for key, record in read_records(folder).items():
                 before = self._known.get(key)
                 if before is None or not same_training(before, record):
                     self._own.add(key)
@@ -246,8 +242,8 @@ class Lab:
             records = train_group(group, self.scale, fleet, self.device, observer.round_done)
             for cell, record in zip(group, records, strict=True):
                 key = key_of(cell, self.scale)
-                write_record(self.cells, key, record)
-                self._known[key] = record
+                write_records(self.cells / key, self.scale.name, {key: record}, {})
+                self._known |= read_records(self.cells / key)
                 self._own.add(key)
                 observer.cell_ends(cell, record)
             self._subsets.clear()

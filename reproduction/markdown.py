@@ -7,11 +7,10 @@ The same records give the same bytes; --check tells whether they do.
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -30,27 +29,23 @@ from reproduction.paired import LEVEL, Paired, detectable, gap_text
 from reproduction.progress import progress
 from reproduction.record import FLAT, Record, scale_of_records
 from reproduction.scale import scale_of
-from reproduction.study import LabView, setting_of
+from reproduction.study import View, setting_of
 from reproduction.tuning import step_length
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- verdict -->"
 END = "<!-- /verdict -->"
 """Marks around the verdict in README.md."""
-FLEET_STUDIES: Final = ("scalability", "vehicle-types", "scaling")
-"""Studies on the fleet that can have any size, whichever dataset is the first."""
-
 Lookup = Callable[[str], Record | None]
 """The record of a training on a dataset."""
 
 
 def write_markdown(lab: Lab, page: Path) -> Path:
     """Write the page."""
-    view = LabView(setting_of(lab), lab)
+    view = View(setting_of(lab), lab)
     setting = view.setting
     scale = view.setting.scale
-    facts = list(fleet_facts(lab))
-    rows = progress(STUDIES.values(), _only(view, ved=setting.ved[:1], eved=()), facts)
+    rows = progress(STUDIES.values(), view, lab.every)
     text = (
         _templates()
         .get_template("reproduction.md.jinja")
@@ -68,14 +63,12 @@ def write_markdown(lab: Lab, page: Path) -> Path:
             stride=dict(scale.strides).get(setting.ved[0], scale.stride),
             searched=f"`{'`, `'.join(scale.searched)}`",
             cells=f"{len(lab.every):,}",
-            studies=len(rows),
-            complete=sum(row.complete for row in rows),
+            studies=len(STUDIES),
             missing=", ".join(
-                f"{row.study.name} {row.missing} ({row.hours_missing:.2g})"
+                f"{row.study.name} on `{row.dataset}` {row.missing} ({row.hours_missing:.2g})"
                 for row in rows
                 if row.missing
             ),
-            second_missing=_second_missing(view, facts),
             practice=list(_practice(view)),
             advice=list(_advice(view)),
             flat=_flat(view),
@@ -87,34 +80,7 @@ def write_markdown(lab: Lab, page: Path) -> Path:
     return page
 
 
-def fleet_facts(lab: Lab) -> Iterator[tuple[str, Any]]:
-    """Yield dataset and description of fleets with their usual vehicles."""
-    for record in lab.every:
-        cell = record.cell
-        if not cell.vehicles and not cell.stride and cell.partition == "natural":
-            yield cell.dataset, record.facts["fleet"]
-
-
-def _only(view: LabView, ved: tuple[str, ...], eved: tuple[str, ...]) -> LabView:
-    """Return the view of some datasets."""
-    return LabView(replace(view.setting, ved=ved, eved=eved), view.lab)
-
-
-def _second_missing(view: LabView, facts: Sequence[tuple[str, Any]]) -> str:
-    """Return the hours that the same studies need on the first dataset in the place of eVED."""
-    if not view.setting.eved:
-        return ""
-    second = view.setting.eved[:1]
-    rows = progress(STUDIES.values(), _only(view, second, ()), facts)
-    missing = [row for row in rows if row.missing and row.study.name not in FLEET_STUDIES]
-    hours = sum(row.hours_missing for row in missing)
-    return (
-        f"On `{second[0]}` {len(missing)} of {len(rows)} lack cells ({hours:.0f} h); the report "
-        "lists them."
-    )
-
-
-def readme_block(view: LabView) -> str:
+def readme_block(view: View) -> str:
     """Return README's verdict with its marks."""
     verdict = {verdict.claim: verdict for verdict in headline_verdicts(view)}["C6"]
     sentences = [
@@ -125,7 +91,7 @@ def readme_block(view: LabView) -> str:
     return "\n".join([BEGIN, " ".join(sentences), END])
 
 
-def with_block(readme: str, view: LabView) -> str:
+def with_block(readme: str, view: View) -> str:
     """Return README.md with the present verdict between its marks; unchanged without marks."""
     before, mark, after = readme.partition(BEGIN)
     _, end, after = after.partition(END)
@@ -142,7 +108,7 @@ def _templates() -> Environment:
     )
 
 
-def _elsewhere(view: LabView) -> str:
+def _elsewhere(view: View) -> str:
     """Return the claims whose verdict differs on another dataset."""
     headlines = {verdict.claim: verdict.outcome for verdict in headline_verdicts(view)}
     other = [
@@ -153,11 +119,11 @@ def _elsewhere(view: LabView) -> str:
     return f"Elsewhere: {'; '.join(other)}." if other else "All other datasets agree."
 
 
-def _datasets(view: LabView) -> tuple[str, ...]:
+def _datasets(view: View) -> tuple[str, ...]:
     return (*view.setting.ved, *view.setting.eved)
 
 
-def _fleets(view: LabView) -> Iterator[dict[str, str]]:
+def _fleets(view: View) -> Iterator[dict[str, str]]:
     for dataset in _datasets(view):
         record = view.get(plain(dataset, "fedavg"))
         if record is None:
@@ -173,20 +139,20 @@ def _fleets(view: LabView) -> Iterator[dict[str, str]]:
         }
 
 
-def _baseline_cells(view: LabView, dataset: str) -> list[Cell]:
+def _baseline_cells(view: View, dataset: str) -> list[Cell]:
     return list(baseline_cells(view.setting.scale, dataset).values())
 
 
-def _baseline(view: LabView, dataset: str, place: int) -> Record | None:
+def _baseline(view: View, dataset: str, place: int) -> Record | None:
     """Return the record of local-only (0) or centralised (1) training."""
     return view.get(_baseline_cells(view, dataset)[place])
 
 
-def _tuned(view: LabView, dataset: str, method: str) -> Record | None:
+def _tuned(view: View, dataset: str, method: str) -> Record | None:
     return view.get(tuned(view.setting.scale, dataset, method))
 
 
-def _practice(view: LabView) -> Iterator[list[str]]:
+def _practice(view: View) -> Iterator[list[str]]:
     """Yield a row per dataset: FedAvg, the differences from it, and the baselines."""
     for dataset in _datasets(view):
         base = _tuned(view, dataset, "fedavg")
@@ -213,7 +179,7 @@ def _sorted(tests: dict[str, Paired]) -> dict[str, list[str]]:
     return {outcome: names for outcome, names in outcomes.items() if names}
 
 
-def _advice(view: LabView) -> Iterator[str]:
+def _advice(view: View) -> Iterator[str]:
     """Yield recommendations, each with the datasets on which the records bear it out."""
     pairs: dict[str, tuple[Lookup, Lookup]] = {
         "FedAvg with a tuned learning rate against η₀ = 0.05": (
@@ -240,7 +206,7 @@ def _advice(view: LabView) -> Iterator[str]:
             yield f"{name}: {'; '.join(listed)}."
 
 
-def _flat(view: LabView) -> str:
+def _flat(view: View) -> str:
     record = view.get(plain(view.setting.ved[0], "ri-fedavg"))
     if record is None:
         return ""
@@ -248,7 +214,7 @@ def _flat(view: LabView) -> str:
     return f"At the paper's radius {share} of roughness indices are below {FLAT:g}."
 
 
-def _step(view: LabView) -> str:
+def _step(view: View) -> str:
     dataset = view.setting.ved[0]
     cells = control_cells_of(dataset)
     fractional = view.get(cells["FO-FedAvg"])
@@ -261,7 +227,7 @@ def _step(view: LabView) -> str:
     )
 
 
-def _detectable(view: LabView) -> str:
+def _detectable(view: View) -> str:
     dataset = view.setting.ved[0]
     pair = [_tuned(view, dataset, method) for method in ("fo-ri-fedavg", "fedavg")]
     if pair[0] is None or pair[1] is None:
@@ -283,7 +249,7 @@ def main() -> None:
     with TemporaryDirectory() as scratch:
         lab = Lab(scale, Path(scratch) / "lab", records=options.records)
         readme = options.readme.read_text(encoding="utf-8")
-        block = with_block(readme, LabView(setting_of(lab), lab))
+        block = with_block(readme, View(setting_of(lab), lab))
         if not options.check:
             print(write_markdown(lab, page))
             write_text(options.readme, block)

@@ -13,15 +13,14 @@ from reproduction.claims import RULES, headline, headline_verdicts, verdicts
 from reproduction.lab import Lab
 from reproduction.paper import printed
 from reproduction.progress import progress, progress_table
-from reproduction.study import NOTHING, LabView, Setting, Study
+from reproduction.study import NOTHING, Setting, Study, View
 from reproduction.tables import made_with_table
 
 
 def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path) -> Path:
     """Write the page of `studies`, and tables as CSV and figures as SVG in folders beside it."""
-    view = LabView(setting, lab)
-    facts = [(r.cell.dataset, r.facts["fleet"]) for r in lab.every if not r.cell.vehicles]
-    overview = [progress_table(progress(studies, view, facts)), made_with_table(lab.every)]
+    view = View(setting, lab)
+    overview = [progress_table(progress(studies, view, lab.every)), made_with_table(lab.every)]
     for table in overview:
         write_text(path.parent / "tables" / f"{table.name}.csv", table.csv())
     rendered = [_rendered(study, view, path.parent) for study in studies]
@@ -51,7 +50,7 @@ def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path)
     return path
 
 
-def _rendered(study: Study, view: LabView, folder: Path) -> dict[str, Any]:
+def _rendered(study: Study, view: View, folder: Path) -> dict[str, Any]:
     """Return a study for the template, and write its tables and figures to files."""
     made = study.show(view)
     pictures = []

@@ -1,9 +1,10 @@
-"""Progress of a reproduction: cells, core-hours on one core of an AMD EPYC, and a progress bar."""
+"""Progress of a reproduction: cells, core-hours, and a progress bar."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, nan
 from typing import Any, Final, Self
 
 import numpy as np
@@ -13,84 +14,113 @@ from rich.table import Table
 
 from fedwatt.federation.participation import participant_count
 from fedwatt.report.table import ReportTable, TableColumn
-from fedwatt.runs.provenance import describe_fleet
 from reproduction.cell import Cell, run_config
 from reproduction.lab import Lab, all_cells, identity
-from reproduction.record import Record
+from reproduction.record import CORE_SECONDS, Record
 from reproduction.scale import Scale
-from reproduction.study import LabView, Setting, Study, View
+from reproduction.study import Setting, Study, View
 
-STEP_S: Final = 6.5e-5
-"""A vehicle's local step with the MLP, data and evaluation included; within 15 % over 60 cells."""
-SLOWER: Final = {"moon": 6.0, "fedel": 4.5}
-"""Method → multiple of that step."""
-RECURRENT: Final = {"mlp": 1.0, "gru": 24.0, "lstm": 26.0}
-"""Network → multiple of that step, from CPU time of 80 steps."""
+Steps = Mapping[tuple[str, str], float]
+"""Method and network → core-seconds of a vehicle's local step, data and evaluation included."""
+NETWORK: Final = "mlp"
 
 
 @dataclass(frozen=True)
 class StudyProgress:
-    """Cells of a study that have run, and the core-hours of all and of the missing ones."""
+    """Cells of a study on a dataset, and the core-hours of all and of those that have not run."""
 
     study: Study
+    dataset: str
     cells: int
     missing: int
     hours: float
     hours_missing: float
     seeds: str
-    """Lowest and highest number of seeds of its results."""
+    """Lowest and highest number of seeds."""
     rounds: str
 
-    @property
-    def complete(self) -> bool:
-        """Return whether all cells have run."""
-        return self.missing == 0 < self.cells
 
-
-def cell_hours(cell: Cell, scale: Scale, vehicles: int, windows: int) -> float:
-    """Return the core-hours of a cell on a fleet of `vehicles` with `windows` training windows."""
-    if cell.work in ("latency", "turns"):
-        return 0.1
+def local_steps(cell: Cell, scale: Scale, vehicles: int, windows: float) -> int:
+    """Return the local steps of a cell on `vehicles` with `windows` training windows in all."""
     training = run_config(cell, scale).training
-    seeds = len(cell.seeds or scale.seeds)
     steps = ceil(windows / vehicles / training.batch) * training.epochs
     participants = participant_count(vehicles, cell.participation)
-    factor = SLOWER.get(cell.method, 1.0) * RECURRENT[cell.model]
-    return STEP_S * factor * seeds * training.rounds * participants * steps / 3600
+    return len(cell.seeds or scale.seeds) * training.rounds * participants * steps
 
 
-def progress(studies: Iterable[Study], view: View, facts: Iterable[Any]) -> list[StudyProgress]:
-    """Return the progress of studies; a cell counts where it first occurs.
+def measured_steps(records: Iterable[Record], scale: Scale) -> Steps:
+    """Return the mean core-seconds of a step, from the records that tell theirs."""
+    seconds = Counter[tuple[str, str]]()
+    steps = Counter[tuple[str, str]]()
+    for record in records:
+        fleet = record.facts["fleet"]
+        kind = (record.cell.method, record.cell.model)
+        if CORE_SECONDS in record.facts:
+            seconds[kind] += record.facts[CORE_SECONDS]
+            windows = fleet["windows"]["train"]
+            steps[kind] += local_steps(record.cell, scale, fleet["vehicles"], windows)
+    return {kind: seconds[kind] / steps[kind] for kind in steps}
 
-    `facts` describe recorded fleets, from which sizes of those that have not been opened follow.
+
+def step_seconds(cell: Cell, steps: Steps) -> float:
+    """Return the core-seconds of a cell's step: its method's, times its network's over the MLP's.
+
+    NaN without a measurement of FedAvg, which stands for methods and networks without their own.
+    """
+    base = steps.get(("fedavg", NETWORK), nan)
+    method = steps.get((cell.method, NETWORK), base)
+    return method * steps.get(("fedavg", cell.model), base) / base
+
+
+def progress(
+    studies: Iterable[Study], view: View, records: Sequence[Record]
+) -> list[StudyProgress]:
+    """Return the progress of studies by dataset; the hours of a cell count where it first occurs.
+
+    Sizes of fleets and the time of a step are those that `records` tell.
     """
     scale = view.setting.scale
-    fleets: dict[str, Mapping[str, Any]] = {}
-    for dataset, fleet in facts:
-        fleets.setdefault(dataset, fleet)
+    fleets = fleet_facts(records)
+    steps = measured_steps(records, scale)
     rows = []
     seen = set[object]()
     for study in studies:
         results = {identity(cell, scale): cell for cell in study.cells(view.setting)}
         cells = {identity(cell, scale): cell for cell in all_cells(results.values(), scale)}
-        missing = [name for name, cell in cells.items() if view.get(cell) is None]
-        hours = {name: _hours(cell, scale, fleets) for name, cell in cells.items()}
-        configs = [run_config(cell.with_settings({}), scale) for cell in results.values()]
-        seeds = {len(config.seeds) for config in configs}
-        rounds = {config.training.rounds for config in configs}
-        rows.append(
-            StudyProgress(
-                study,
-                len(cells),
-                len(missing),
-                sum(hours[name] for name in cells if name not in seen),
-                sum(hours[name] for name in missing),
-                _extent(seeds),
-                _extent(rounds),
+        for dataset in dict.fromkeys(cell.dataset for cell in cells.values()):
+            here = {name: cell for name, cell in cells.items() if cell.dataset == dataset}
+            missing = [name for name, cell in here.items() if view.get(cell) is None]
+            hours = {name: cell_hours(cell, scale, fleets, steps) for name, cell in here.items()}
+            configs = [
+                run_config(cell.with_settings({}), scale)
+                for name, cell in results.items()
+                if name in here
+            ]
+            rows.append(
+                StudyProgress(
+                    study,
+                    dataset,
+                    len(here),
+                    len(missing),
+                    sum(hours[name] for name in here if name not in seen),
+                    sum(hours[name] for name in missing),
+                    _extent({len(config.seeds) for config in configs}),
+                    _extent({config.training.rounds for config in configs}),
+                )
             )
-        )
         seen |= set(cells)
     return rows
+
+
+def fleet_facts(records: Iterable[Record]) -> dict[str, Mapping[str, Any]]:
+    """Return dataset → description of its fleet with the usual vehicles and windows."""
+    return {
+        record.cell.dataset: record.facts["fleet"]
+        for record in records
+        if not record.cell.vehicles
+        and not record.cell.stride
+        and record.cell.partition == "natural"
+    }
 
 
 def _extent(numbers: set[int]) -> str:
@@ -106,16 +136,18 @@ def progress_table(rows: Iterable[StudyProgress]) -> ReportTable:
         "Studies: cells, seeds, rounds and core-hours",
         (
             TableColumn("Study"),
+            TableColumn("Dataset"),
             TableColumn("Cells", "", 0),
             TableColumn("Not run", "", 0),
             TableColumn("Seeds"),
             TableColumn("Rounds"),
-            TableColumn("Core-hours", "h", 1),
-            TableColumn("To go", "h", 1),
+            TableColumn("Core-hours", "h", 2),
+            TableColumn("To go", "h", 2),
         ),
         tuple(
             (
                 row.study.name,
+                row.dataset,
                 float(row.cells),
                 float(row.missing),
                 row.seeds,
@@ -125,27 +157,31 @@ def progress_table(rows: Iterable[StudyProgress]) -> ReportTable:
             )
             for row in rows
         ),
-        "Trials of tuning included. Core-hours of one core of an AMD EPYC, from local steps; a "
-        "cell of several studies counts in the first, but is to go in each.",
+        "Trials of tuning included. Core-hours follow from the local steps of a cell and the "
+        "core-seconds of a step in records of its method and network; measurements of turns and "
+        "latencies are left out. A cell of several studies counts in the first, but is to go in "
+        "each.",
     )
 
 
-def _hours(cell: Cell, scale: Scale, fleets: Mapping[str, Mapping[str, Any]]) -> float:
+def cell_hours(
+    cell: Cell, scale: Scale, fleets: Mapping[str, Mapping[str, Any]], steps: Steps
+) -> float:
+    """Return the core-hours of a cell: 0 where nothing is trained or no fleet is known."""
     fleet = fleets.get(cell.dataset)
-    if fleet is None:
+    if fleet is None or cell.work in ("latency", "turns"):
         return 0.0
     vehicles = cell.vehicles or fleet["vehicles"]
     windows = fleet["windows"]["train"] / fleet["vehicles"] * vehicles
     if cell.stride:
         windows *= dict(scale.strides).get(cell.dataset, scale.stride) / cell.stride
-    return cell_hours(cell.with_settings({}), scale, vehicles, round(windows))
+    trained = cell.with_settings({})
+    return step_seconds(cell, steps) * local_steps(trained, scale, vehicles, windows) / 3600
 
 
 def plan_table(lab: Lab, setting: Setting, studies: Sequence[Study]) -> Table:
     """Return the cells and core-hours of each study, in all and missing, for a terminal."""
-    names = dict.fromkeys((*setting.ved, *setting.eved, setting.fleet))
-    fleets = [(name, describe_fleet(lab.fleet(Cell(dataset=name, method="")))) for name in names]
-    rows = progress_table(progress(studies, LabView(setting, lab), fleets))
+    rows = progress_table(progress(studies, View(setting, lab), lab.every))
     table = Table(title=f"Plan at scale '{lab.scale.name}': {lab.scale.what_for}")
     for column in rows.columns:
         table.add_column(column.title, justify="left" if column is rows.columns[0] else "right")

@@ -1,18 +1,19 @@
 """The record of a cell: its settings, its provenance, and its rounds as columns.
 
-    FOLDER/<key>/cell.json         the cell, the fleet and the device in words, its measurements
-    FOLDER/<key>/rounds.parquet    a row for each seed and round
-    FOLDER/<key>/vehicles.parquet  a row for each reply, of methods that measure roughness
-    FOLDER/<key>/timing.parquet    seconds of each round: the only file that does not reproduce
+    FOLDER/cells.json         cells by key, the fleet and the device in words, measurements; with
+                              what they were made (code, libraries, machine) stands there once
+    FOLDER/rounds.parquet     a row for each seed and round
+    FOLDER/vehicles.parquet   a row for each reply, of methods that measure roughness
+    FOLDER/timing.parquet     seconds of each round, which do not reproduce
 
-Committed records hold the same for many cells in four files, at single precision. With what cells
-were made (code, libraries, machine) stands once in cells.json, under "made with".
+Numbers have single precision. A cache has such a folder for each cell, committed records have one
+for all.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,17 +50,19 @@ NUMBERS: Final = (
 )
 ROUNDS: Final = pa.schema(
     [(n, pa.int32()) for n in COUNTS]
-    + [(n, pa.float64()) for n in NUMBERS]
+    + [(n, pa.float32()) for n in NUMBERS]
     + [("diverged", pa.bool_())]
 )
 VEHICLES: Final = pa.schema(
     [("seed", pa.int32()), ("round", pa.int32()), ("vehicle", pa.string())]
-    + [(n, pa.float64()) for n in ("drift", "roughness", "pull")]
+    + [(n, pa.float32()) for n in ("drift", "roughness", "pull")]
 )
 PARTS: Final = ("training", "preconditioner", "probe", "spectral", "aggregation", "evaluation")
-TIMING: Final = pa.schema([("round", pa.int32())] + [(n, pa.float64()) for n in PARTS])
+TIMING: Final = pa.schema([("round", pa.int32())] + [(n, pa.float32()) for n in PARTS])
 MADE_WITH: Final = "made with"
 """Fact of a record: the provenance of its numbers, or in committed records its number."""
+CORE_SECONDS: Final = "core_seconds"
+"""Fact of a record that was trained alone on a processor: the seconds of its process."""
 TABLES: Final = {"rounds": ROUNDS, "vehicles": VEHICLES, "timing": TIMING}
 
 
@@ -124,20 +127,9 @@ class Record:
 
         Diverged seeds are missing: whoever compares must ask for `diverged` as well.
         """
-        return self.at(column, None)
-
-    def at(self, column: str, upto: int | None, last: int = 1) -> dict[int, float]:
-        """Return per seed the mean of the last values up to a round, without diverged seeds."""
-        means = {}
+        curves = {seed: self.curve(column, seed)[1] for seed in self.seeds}
         lost = self.diverged
-        for seed in self.seeds:
-            if seed in lost:
-                continue
-            rounds, values = self.curve(column, seed)
-            early = values if upto is None else values[rounds <= upto]
-            if early.size:
-                means[seed] = float(early[-last:].mean())
-        return means
+        return {s: float(v[-1]) for s, v in curves.items() if v.size and s not in lost}
 
     def around(self, column: str, round: int, reach: int) -> dict[int, float]:
         """Return per seed the mean of a column around a round; diverged seeds are left out."""
@@ -153,37 +145,14 @@ class Record:
 
 def columns_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Columns:
     """Return rows as columns of a table."""
-    return _columns(pa.Table.from_pylist([_only(row, schema) for row in rows], schema=schema))
-
-
-def write_record(folder: Path, key: str, record: Record) -> None:
-    """Store a record; its cell.json comes last and makes it count."""
-    cell_folder = folder / key
-    for name, schema in TABLES.items():
-        table = pa.table(dict(getattr(record, name)) or _empty(schema), schema=schema)
-
-        def write(path: Path, table: pa.Table = table) -> None:
-            pq.write_table(table, path)
-
-        write_atomically(cell_folder / f"{name}.parquet", write)
-    content = {"cell": asdict(record.cell), "facts": record.facts}
-    write_text(cell_folder / "cell.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-
-
-def read_record(folder: Path, key: str) -> Record | None:
-    """Return the stored record; None if there is no complete one."""
-    cell_folder = folder / key
-    if not (cell_folder / "cell.json").is_file():
-        return None
-    content = json.loads((cell_folder / "cell.json").read_text(encoding="utf-8"))
-    tables = {name: _columns(pq.read_table(cell_folder / f"{name}.parquet")) for name in TABLES}
-    return Record(cell_from(content["cell"]), content["facts"], **tables)
+    named = [{name: row.get(name) for name in schema.names} for row in rows]
+    return _columns(pa.Table.from_pylist(named, schema=schema))
 
 
 def write_records(
     folder: Path, scale: str, records: Mapping[str, Record], setting: Mapping[str, Any]
 ) -> None:
-    """Write many records of one scale in four files, compact enough to be committed.
+    """Write records of one scale in four files, compact enough to be committed.
 
     `setting` says which datasets and methods they were made for; empty if that is not known.
     """
@@ -202,68 +171,75 @@ def write_records(
         },
     }
     for name, schema in TABLES.items():
-        merged = pa.concat_tables(
-            _keyed(key, pa.table(dict(getattr(r, name)) or _empty(schema), schema=schema))
-            for key, r in ordered.items()
-        )
+        tables = []
+        for key, record in ordered.items():
+            table = pa.table(dict(getattr(record, name)) or columns_of([], schema), schema=schema)
+            keys = pa.array([key] * len(table), pa.string()).dictionary_encode()
+            tables.append(table.append_column("key", keys))
 
-        def write(path: Path, table: pa.Table = merged) -> None:
-            _write_small(path, table)
-
+        write = partial(_write_small, pa.concat_tables(tables))
         write_atomically(folder / f"{name}.parquet", write)
     write_text(folder / "cells.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def scale_of_records(folder: Path) -> str:
-    """Return the scale of committed records; empty where there are none."""
-    file = folder / "cells.json"
-    return str(json.loads(file.read_text(encoding="utf-8"))["scale"]) if file.is_file() else ""
+    """Return the scale of records; empty where there are none."""
+    return str(_content(folder).get("scale", ""))
 
 
 def setting_of_records(folder: Path) -> dict[str, Any]:
-    """Return datasets and methods that committed records were made for, if they say."""
-    file = folder / "cells.json"
-    content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return dict(content.get("setting", {}))
+    """Return datasets and methods that records were made for, if they say."""
+    return dict(_content(folder).get("setting", {}))
 
 
 def read_records(folder: Path) -> dict[str, Record]:
-    """Return key → record of committed records; empty where there are none."""
-    if not (folder / "cells.json").is_file():
+    """Return key → record; empty where there are none."""
+    content = _content(folder)
+    if not content:
         return {}
-    content = json.loads((folder / "cells.json").read_text(encoding="utf-8"))
-    cells = content["cells"]
-    made = content.get(MADE_WITH, [])
-    parts: dict[str, dict[str, Columns]] = {key: {} for key in cells}
-    for name, schema in TABLES.items():
-        try:
-            # In one go: another process may put a new file in its place meanwhile.
-            table = pq.read_table(pa.BufferReader((folder / f"{name}.parquet").read_bytes()))
-        except (OSError, pa.ArrowInvalid) as error:
-            raise RunError(f"{folder / f'{name}.parquet'} cannot be read: {error}") from error
-        columns = _columns(table)
-        rows = _rows_by_key(table)
-        for key in cells:
-            indices = rows.get(key, np.zeros(0, dtype=np.int64))
-            parts[key][name] = {column: columns[column][indices] for column in schema.names}
+    made = content[MADE_WITH]
+    tables = {name: _read_table(folder / f"{name}.parquet") for name in TABLES}
     return {
-        key: Record(cell_from(entry["cell"]), _spelt_out(entry["facts"], made), **parts[key])
-        for key, entry in cells.items()
+        key: Record(
+            cell_from(entry["cell"]),
+            _spelt_out(entry["facts"], made),
+            **{
+                name: {c: columns[c][rows.get(key, slice(0, 0))] for c in TABLES[name].names}
+                for name, (columns, rows) in tables.items()
+            },
+        )
+        for key, entry in content["cells"].items()
     }
 
 
+def _content(folder: Path) -> dict[str, Any]:
+    """Return cells.json; empty where there is none."""
+    file = folder / "cells.json"
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return content
+
+
+def _read_table(file: Path) -> tuple[Columns, dict[str, slice]]:
+    """Return the columns of a file, and the rows of each key."""
+    try:
+        # In one go: another process may put a new file in its place meanwhile.
+        table = pq.read_table(pa.BufferReader(file.read_bytes()))
+    except (OSError, pa.ArrowInvalid) as error:
+        raise RunError(f"{file} cannot be read: {error}") from error
+    keys = table["key"].combine_chunks().dictionary_encode()
+    counts = np.bincount(keys.indices.to_numpy(), minlength=len(keys.dictionary))
+    ends = np.cumsum(counts).tolist()  # rows of a key follow each other
+    rows = map(slice, [0, *ends], ends)
+    return _columns(table), dict(zip(keys.dictionary.to_pylist(), rows, strict=True))
+
+
 def same_training(first: Record, second: Record) -> bool:
-    """Return whether two records tell of one training, also where one of them is compact."""
-
-    def columns(record: Record) -> list[NDArray[np.float32]]:
-        return [
-            np.asarray(getattr(record, table).get(name, ()), dtype=np.float32)
-            for table in ("rounds", "timing")
-            for name in TABLES[table].names
-        ]
-
-    pairs = zip(columns(first), columns(second), strict=True)
-    return first.facts == second.facts and all(np.array_equal(*p, equal_nan=True) for p in pairs)
+    """Return whether two records tell of one training."""
+    return first.facts == second.facts and all(
+        np.array_equal(column, getattr(second, table)[name], equal_nan=True)
+        for table in ("rounds", "timing")
+        for name, column in getattr(first, table).items()
+    )
 
 
 def with_seeds(record: Record, seeds: Sequence[int]) -> Record:
@@ -294,38 +270,11 @@ def _spelt_out(facts: Mapping[str, Any], made: Sequence[Mapping[str, Any]]) -> d
     return dict(facts) | provenance
 
 
-def _only(row: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
-    return {name: row.get(name) for name in schema.names}
-
-
-def _empty(schema: pa.Schema) -> dict[str, list[Any]]:
-    return {name: [] for name in schema.names}
-
-
 def _columns(table: pa.Table) -> Columns:
     return {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
 
 
-def _rows_by_key(table: pa.Table) -> dict[str, NDArray[np.int64]]:
-    """Return key → its rows, in their order."""
-    keys = table["key"].combine_chunks().dictionary_encode()
-    codes = keys.indices.to_numpy()
-    counts = np.bincount(codes, minlength=len(keys.dictionary))
-    # One piece more than there are keys, an empty one.
-    *groups, _ = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts))
-    return dict(zip(keys.dictionary.to_pylist(), groups, strict=True))
-
-
-def _keyed(key: str, table: pa.Table) -> pa.Table:
-    """Return the table at single precision, with the cell's key as a column."""
-    small = [
-        pa.field(f.name, pa.float32() if f.type == pa.float64() else f.type) for f in table.schema
-    ]
-    keys = pa.array([key] * len(table), pa.string()).dictionary_encode()
-    return table.cast(pa.schema(small)).append_column("key", keys)
-
-
-def _write_small(path: Path, table: pa.Table) -> None:
+def _write_small(table: pa.Table, path: Path) -> None:
     """Write numbers split into their bytes, whose exponents then compress by a third more."""
     numbers = [f.name for f in table.schema if f.type == pa.float32()]
     pq.write_table(
@@ -336,8 +285,3 @@ def _write_small(path: Path, table: pa.Table) -> None:
         use_dictionary=[name for name in table.column_names if name not in numbers],
         column_encoding=dict.fromkeys(numbers, "BYTE_STREAM_SPLIT"),
     )
-
-
-def all_keys(folder: Path) -> Iterable[str]:
-    """Return keys of the complete records in a cache."""
-    return sorted(path.parent.name for path in folder.glob("*/cell.json"))

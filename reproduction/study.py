@@ -1,8 +1,8 @@
 """Studies: a table or figure of the paper, the cells it needs, and how it shows them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib.figure import Figure
 
@@ -91,32 +91,12 @@ def setting_of(lab: "Lab") -> Setting:
     """Return the setting that a lab's records were made in."""
     if not lab.setting:
         raise RunError(f"{lab.records or lab.out} holds records that do not tell their setting.")
-    return from_table(lab.scale, lab.setting)
-
-
-def from_table(scale: Scale, table: Mapping[str, Any]) -> Setting:
-    """Return the setting that `Setting.table` took apart."""
-    return Setting(
-        scale,
-        tuple(table["ved"]),
-        tuple(table["eved"]),
-        str(table["fleet"]),
-    )
-
-
-class View(Protocol):
-    """A lookup of records by cell."""
-
-    @property
-    def setting(self) -> Setting:
-        """Return scale and datasets."""
-
-    def get(self, cell: Cell) -> Record | None:
-        """Return the record, if the cell has run."""
+    table = lab.setting
+    return Setting(lab.scale, tuple(table["ved"]), tuple(table["eved"]), str(table["fleet"]))
 
 
 @dataclass(frozen=True)
-class LabView:
+class View:
     """The records of a lab as studies read them; nothing can be trained with it."""
 
     setting: Setting

@@ -1,7 +1,7 @@
 """Tables of a reproduction: ours, printed, the difference, the spread, and the provenance."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 from typing import Final
@@ -18,7 +18,7 @@ from reproduction.paired import Paired, detectable, holm, paired
 from reproduction.paper import Entry as PrintedEntry
 from reproduction.paper import names, printed
 from reproduction.record import Record
-from reproduction.study import NOTHING, Block, View
+from reproduction.study import NOTHING, Block, Findings, Setting, Study, View
 from reproduction.tuning import reduced_to
 
 MISSING = "not run"
@@ -174,12 +174,39 @@ def comparison(
     return table_block(name, title, columns, rows, caption, [line.record for line in lines])
 
 
-def trainings(
-    view: View, name: str, title: str, cells: Mapping[str, Cell], note: str = ""
-) -> Block:
+@dataclass(frozen=True)
+class Trainings:
+    """Named cells, the first of which the others are compared with."""
+
+    name: str
+    title: str
+    cells: Mapping[str, Cell]
+    note: str = ""
+
+
+def trainings(view: View, table: Trainings) -> Block:
     """Return the final error of named cells, each against the first."""
-    lines = [line(label, view.get(cell)) for label, cell in cells.items()]
-    return comparison(name, title, lines, first="Training", note=note)
+    lines = [line(label, view.get(cell)) for label, cell in table.cells.items()]
+    return comparison(table.name, table.title, lines, first="Training", note=table.note)
+
+
+def trainings_study(
+    name: str,
+    title: str,
+    tables: Callable[[Setting], Sequence[Trainings]],
+    claims: Sequence[str],
+    remarks: Callable[[View], Iterable[str]] = lambda view: (),
+) -> Study:
+    """Return a study that shows tables of named cells."""
+
+    def cells(setting: Setting) -> list[Cell]:
+        return [cell for table in tables(setting) for cell in table.cells.values()]
+
+    def show(view: View) -> Findings:
+        blocks = (trainings(view, table) for table in tables(view.setting))
+        return Findings(tuple(blocks), remarks=tuple(remarks(view)))
+
+    return Study(name, title, cells, show, claims=tuple(claims))
 
 
 def table_block(

@@ -6,6 +6,7 @@ compared with ‖g‖. FedAvg at the learning rate times their ratio takes steps
 length: what FO gains beyond it is due to the shape of its steps, not to their size.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,7 +32,17 @@ from fedwatt.runs.provenance import describe_fleet, provenance
 from fedwatt.runs.simulation import federation_for
 from fedwatt.windows import SPLITS, Client, Fleet
 from reproduction.cell import Cell, run_config
-from reproduction.record import FLAT, MADE_WITH, REACH, ROUNDS, TIMING, VEHICLES, Record, columns_of
+from reproduction.record import (
+    CORE_SECONDS,
+    FLAT,
+    MADE_WITH,
+    REACH,
+    ROUNDS,
+    TIMING,
+    VEHICLES,
+    Record,
+    columns_of,
+)
 from reproduction.scale import Scale
 from reproduction.timing import latencies, measured, timed_rounds
 
@@ -130,6 +141,7 @@ def train_group(
         if place == 0:
             on_round(state.round, federations[0].training.rounds)
 
+    begin = time.process_time()
     if len(cells) == 1:
         trained = [federations[0].train(methods[0], on_round=partial(follow, 0))]
     else:
@@ -141,6 +153,8 @@ def train_group(
         facts = {"fleet": described} | _device_facts(federations[place])
         if seen[place]:
             facts["step_scale"] = step_scale(federations[place], methods[place], seen[place])
+        if len(cells) == 1 and facts["device"] == "cpu":
+            facts[CORE_SECONDS] = round(time.process_time() - begin, 2)
         records.append(_record(cell, scale, methods[place], facts, trained[place].history))
     return records
 

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from fedwatt.runs.provenance import describe_fleet, same_kind
 from reproduction.cell import Cell, key_of
 from reproduction.lab import Lab
-from reproduction.progress import cell_hours
+from reproduction.progress import Steps, local_steps, measured_steps, step_seconds
 from reproduction.record import Record
+from reproduction.scale import Scale
 from reproduction.train import is_timing, train_group
 
 MEAN_WH: Final = 0.1
@@ -69,8 +70,9 @@ def drawn(lab: Lab, records: Mapping[str, Record], seed: int, limit_s: float) ->
     """Return all records that this machine can run again, in random order."""
     refused: Counter[str] = Counter()
     possible = []
+    steps = measured_steps(records.values(), lab.scale)
     for key, record in sorted(records.items()):
-        reason = obstacle(lab, key, record, limit_s)
+        reason = obstacle(lab, key, record, limit_s, steps)
         if reason:
             refused[reason] += 1
         else:
@@ -79,7 +81,7 @@ def drawn(lab: Lab, records: Mapping[str, Record], seed: int, limit_s: float) ->
     return Draw(tuple(possible[place] for place in order), refused)
 
 
-def obstacle(lab: Lab, key: str, record: Record, limit_s: float) -> str:
+def obstacle(lab: Lab, key: str, record: Record, limit_s: float, steps: Steps) -> str:
     """Return why a record cannot be verified here; empty if it can."""
     cell = record.cell
     if is_timing(cell):
@@ -88,17 +90,19 @@ def obstacle(lab: Lab, key: str, record: Record, limit_s: float) -> str:
         return "of an older format, whose settings are not those of today"
     if not lab.sources.has(cell.dataset):
         return f"on data that is not here: {cell.dataset}"
-    if (seconds := expected_seconds(record, lab)) > limit_s:
+    if (seconds := expected_seconds(record, lab.scale, steps)) > limit_s:
         return f"longer than the limit of {limit_s:,.0f} s" if seconds < inf else "without rounds"
     return ""
 
 
-def expected_seconds(record: Record, lab: Lab) -> float:
-    """Return about how long a cell takes on one core; infinite for a record without rounds."""
+def expected_seconds(record: Record, scale: Scale, steps: Steps) -> float:
+    """Return how long a cell takes on one core, where that is known; ∞ without rounds."""
     fleet = record.facts["fleet"]
     if not len(record.rounds["seed"]):
         return inf
-    return 3600 * cell_hours(record.cell, lab.scale, fleet["vehicles"], fleet["windows"]["train"])
+    windows = fleet["windows"]["train"]
+    count = local_steps(record.cell, scale, fleet["vehicles"], windows)
+    return step_seconds(record.cell, steps) * count
 
 
 def verified(
@@ -136,8 +140,7 @@ def compared(record: Record, again: Record, seconds: float) -> Check:
     numbers, faults = (close if differences else exact)(record, again)
     before = record.final("test_rmse")
     now = again.final("test_rmse")
-    # Committed records have single precision.
-    apart = [abs(before[seed] - float(np.float32(now[seed]))) for seed in before if seed in now]
+    apart = [abs(before[seed] - now[seed]) for seed in before if seed in now]
     largest = max(apart, default=0.0)
     return Check(record.cell, tuple(differences), numbers, tuple(faults), largest, seconds)
 
@@ -150,8 +153,8 @@ def exact(record: Record, again: Record) -> tuple[int, list[str]]:
         before = getattr(record, table)
         now = getattr(again, table)
         for name in before:
-            recorded = _single(before[name])
-            repeated = _single(now[name])
+            recorded = before[name]
+            repeated = now[name]
             numbers += len(recorded)
             if recorded.shape != repeated.shape:
                 faults.append(f"{table}: {len(recorded)} rows, now {len(repeated)}")
@@ -202,11 +205,6 @@ def close(record: Record, again: Record) -> tuple[int, list[str]]:
         if len(seeds) > 1 and not abs(fmean(apart.values())) <= MEAN_WH:
             faults.append(f"mean {name}: {fmean(apart.values()):+.3f} Wh from the record")
     return numbers, faults
-
-
-def _single(values: NDArray[Any]) -> NDArray[Any]:
-    """Return numbers at the precision of committed records."""
-    return values.astype(np.float32) if values.dtype.kind == "f" else values
 
 
 def _same(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.bool_]:

@@ -3,14 +3,17 @@
 import json
 import re
 import runpy
+import shlex
 import tomllib
 from dataclasses import fields
 from pathlib import Path
 
+import click
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from fedwatt import plugins
 from fedwatt.cli import app
 from fedwatt.runs.config import SECTIONS, RunConfig, from_tables
 
@@ -49,13 +52,17 @@ def test_every_setting_is_documented_with_its_default() -> None:
         assert getattr(from_tables(record), section) == getattr(RunConfig(), section)
 
 
-def commands(text: str) -> list[str]:
-    """Return the words after `fedwatt` in backticks and in lines of fenced or indented blocks."""
+def typed_commands(text: str) -> list[str]:
+    """Return what follows `fedwatt` in lines of fenced or indented blocks."""
     fence = re.compile(r"^```.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
     indented = re.findall(r"^(?: {4}|\t)(.*)$", fence.sub("", text), re.MULTILINE)
     code = "\n".join([*fence.findall(text), *indented]).replace("\\\n", " ")
-    typed = re.findall(r"^\s*(?:\$ )?fedwatt ([^#\n]+)", code, re.MULTILINE)
-    return typed + re.findall(r"`(?:\$ )?fedwatt ([^`\n]+)`", text)
+    return re.findall(r"^\s*(?:\$ )?fedwatt ([^#\n]+)", code, re.MULTILINE)
+
+
+def commands(text: str) -> list[str]:
+    """Return what follows `fedwatt` in backticks and in lines of blocks."""
+    return typed_commands(text) + re.findall(r"`(?:\$ )?fedwatt ([^`\n]+)`", text)
 
 
 def test_commands_are_found_wherever_they_are_shown() -> None:
@@ -82,16 +89,35 @@ fedwatt four
 COMMAND = get_command(app)
 
 
-def trouble_with(line: str) -> str:
-    """Return the fault of a shown command; nothing if it and its options exist."""
-    words = line.split()
+def command_of(line: str) -> tuple[click.Command, list[str]]:
+    """Return the command of a line and the words that it gets."""
+    words = shlex.split(line.rstrip(" &"))
     node = COMMAND
     while words and words[0] in getattr(node, "commands", {}):
         node = node.commands[words.pop(0)]
-    if node is COMMAND:
-        return f"'fedwatt {line}' is no command"
     if hasattr(node, "default"):  # a group with a command that need not be named
         node = node.commands[node.default]
+    return node, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_typed_commands_are_accepted(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "trust", lambda *names: None)
+    for line in typed_commands(page.read_text(encoding="utf-8")):
+        node, words = command_of(line)
+        try:
+            node.make_context("fedwatt", words)
+        except click.UsageError as error:
+            pytest.fail(f"{page.name}, 'fedwatt {line}': {error.format_message()}")
+        except click.exceptions.Exit:  # --help
+            continue
+
+
+def trouble_with(line: str) -> str:
+    """Return the fault of a shown command; nothing if it and its options exist."""
+    node, words = command_of(line)
+    if node is COMMAND:
+        return f"'fedwatt {line}' is no command"
     reference = {"--help"}
     for parameter in node.params:
         reference.update(parameter.opts, parameter.secondary_opts)
@@ -215,7 +241,7 @@ DOCS = sorted((ROOT / "docs").rglob("*.md"))
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
 def test_a_page_begins_with_its_readers(page: Path) -> None:
     begin = page.read_text(encoding="utf-8").splitlines()[:12]
-    assert any(line.startswith("For ") for line in begin)
+    assert any(re.match(r"For .*\byou (?:can|know)\b", line) for line in begin)
 
 
 def test_the_documentation_is_short() -> None:

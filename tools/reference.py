@@ -56,13 +56,14 @@ PYTHON = {
 }
 PYTHON_HEAD = """# Python
 
-For everyone who calls fedwatt from Python: its public names, from their docstrings. Shapes are in \
+For everyone who calls fedwatt from Python. Here you can look up its public names. Shapes are in \
 brackets: P vehicles, D weights, W windows. Everything raises `fedwatt.errors.FedwattError` for \
 what the caller can put right.
 """
 COMMANDS_HEAD = """# Commands
 
-For everyone who looks up an option. An option means the same in every command: those of \
+For everyone who types commands. Here you can look up an option, which means the same in every \
+command: those of \
 several commands are in the first table, and each command lists its other options. `--help` \
 shows them with their defaults; [Configuration](configuration.md) has what `--set` takes. \
 The maintainers' commands `compare`, `reproduce` and `bench` need a clone of the repository.

@@ -25,7 +25,7 @@ from fedwatt.cli import (
     tune,
 )
 from fedwatt.cli.console import Panels, console, errors
-from fedwatt.errors import FedwattError, RunError, needs_extra
+from fedwatt.errors import FedwattError, needs_extra
 
 TRAIN: Final = "Train"
 PREDICT: Final = "Predict"
@@ -83,32 +83,19 @@ app.command("watch", rich_help_panel=ANALYSE)(results.watch)
 app.command("list", rich_help_panel=ANALYSE)(listing.list_parts)
 
 
-def mount(app: typer.Typer, command: str, package: str) -> None:
-    """Add the command of `package`, or one that says how to get it where it is not installed."""
-    if find_spec(package) is not None and find_spec(f"{package}.cli") is not None:
-        import_module(f"{package}.cli").add_to(app)
-        registered: list[Any] = [*app.registered_commands, *app.registered_groups]
-        for added in registered:
-            if added.name == command:
-                added.rich_help_panel = MAINTAIN
+def mount(command: str, package: str) -> None:
+    """Add the command of `package` where that package of the repository is importable."""
+    if find_spec(package) is None or find_spec(f"{package}.cli") is None:
         return
-
-    @app.command(
-        command,
-        hidden=True,
-        add_help_option=False,
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    )
-    def missing() -> None:
-        """Say how to get a command of the repository."""
-        raise RunError(
-            f"'fedwatt {command}' belongs to fedwatt's repository, not to the installed library: "
-            "clone the repository, run 'make setup' in it and use its .venv/bin/fedwatt."
-        )
+    import_module(f"{package}.cli").add_to(app)
+    registered: list[Any] = [*app.registered_commands, *app.registered_groups]
+    for added in registered:
+        if added.name == command:
+            added.rich_help_panel = MAINTAIN
 
 
 for command, package in PACKAGES.items():
-    mount(app, command, package)
+    mount(command, package)
 
 
 def print_version(requested: bool) -> None:

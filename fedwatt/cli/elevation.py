@@ -4,56 +4,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from fedwatt.cli.console import Json, Panels, console, print_json, write_figure
+from fedwatt.cli.console import Json, Panels, console, print_json, ruled_table, write_figure
 from fedwatt.cli.data.shared import Fleet
-from fedwatt.cli.options import OUT_HELP
-from fedwatt.elevation.settings import ElevationSettings
+from fedwatt.cli.options import OUT_HELP, Assignments
 from fedwatt.errors import DataError, SettingError
-from fedwatt.windows import DataSettings
 
 if TYPE_CHECKING:
     from fedwatt.elevation.elevation_map import ElevationMap
 
 app = typer.Typer(cls=Panels, no_args_is_help=True)
 MapFile = Annotated[Path, typer.Argument(help="File of 'elevation learn', or a run folder.")]
-DEFAULTS = ElevationSettings()
-DATA = DataSettings()
 
 
 @app.command("learn")
 def learn_(
     fleet: Fleet,
     out: Annotated[Path, typer.Option(help=OUT_HELP)],
-    minimum_vehicles: Annotated[
-        int, typer.Option("--min-vehicles", help="Publish nodes of at least so many vehicles, k.")
-    ] = DEFAULTS.minimum_vehicles,
-    cell: Annotated[float, typer.Option(help="Set the metres between nodes.")] = DEFAULTS.cell_m,
-    split_seed: Annotated[
-        int, typer.Option(help="Set the seed of the split, data.split_seed of later runs.")
-    ] = DATA.split_seed,
-    split: Annotated[
-        tuple[float, float, float],
-        typer.Option(help="Set training, validation and test shares, data.split of later runs."),
-    ] = DATA.split,
-    window: Annotated[
-        int, typer.Option(help="Set the length of windows, s, data.window of later runs.")
-    ] = DATA.window,
-    held_out: Annotated[
-        int, typer.Option(help="Leave out so many vehicles, data.held_out of later runs.")
-    ] = DATA.held_out,
+    assignments: Assignments = None,
 ) -> None:
-    """Learn the elevation map that the vehicles of a fleet may share."""
+    """Learn the elevation map that a run with these settings may read."""
     from fedwatt.elevation.learn import publish_map
+    from fedwatt.runs.config import from_tables, override
 
-    settings = ElevationSettings(minimum_vehicles=minimum_vehicles, cell_m=cell)
-    data = DataSettings(split_seed=split_seed, split=split, window=window, held_out=held_out)
+    config = from_tables(override({}, assignments or []))
+    settings = config.elevation
     with console.status("Surveying ..."):
-        elevation_map, driven = publish_map(fleet, out, settings, data)
+        elevation_map, driven = publish_map(fleet, out, settings, config.data)
     console.print(
-        f"{elevation_map.nodes:,} of {driven:,} nodes were driven by {minimum_vehicles} or more "
-        f"vehicles and are in {out}; the others stay in the vehicles."
+        f"{elevation_map.nodes:,} of {driven:,} nodes were driven by "
+        f"{settings.minimum_vehicles} or more vehicles and are in {out}; the others stay in the "
+        "vehicles."
     )
 
 
@@ -95,12 +76,7 @@ def compare_(
     if as_json:
         print_json(rows)
         return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    for name, value in rows.items():
-        table.add_row(name, value)
-    console.print(table)
+    console.print(ruled_table("", ("", ""), rows.items()))
     if plot is not None:
         console.print(f"Figure: {plot}")
 

@@ -29,13 +29,13 @@ from fedwatt.edge.export import (
 from fedwatt.edge.export_run import about_run
 from fedwatt.edge.pretrained import routes_of_member
 from fedwatt.elevation.elevation_map import ElevationMap
-from fedwatt.elevation.own_map import with_undriven_nodes
 from fedwatt.elevation.store import read_map_file
+from fedwatt.elevation.vehicle_map import with_undriven_nodes
 from fedwatt.errors import SettingError, counted
 from fedwatt.evaluation.finetune import PersonalisedModel, personalised_models
 from fedwatt.journeys.mixture import chosen_mixture
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.journeys import own_elevation, read_fleet_scaling, read_intervals
+from fedwatt.runs.journeys import read_fleet_scaling, read_intervals, vehicle_elevation
 from fedwatt.runs.model_file import MODEL_FILE, flat
 from fedwatt.runs.simulation import federation_for
 from fedwatt.runs.source import learns_elevation
@@ -145,7 +145,7 @@ def _elevation_map(
     if not learns_elevation(config):
         return read_map_file(Path(config.elevation.source))
     shared = read_map_file(run / "elevation_map.parquet")
-    own_map = own_elevation(vehicle, config, shared)
+    own_map = vehicle_elevation(vehicle, config, shared)
     if own_map is not None and not own_map.nodes and trips < FEWEST_TO_LEAVE_MAP:
         return with_undriven_nodes(shared)
     return own_map

@@ -44,8 +44,7 @@ class ModelCard:
                        "errors", "privacy", "licence"
     trip_prior         how a trip's residuals usually hang together, in Wh, for predictions that
                        learn from the trip under way (`journeys.filter.TripPrior`); or empty
-    memory_scale_wh    label scale for the memory of earlier trips (`journeys.memory`), Wh; 0: the
-                       vehicle's training and validation trips do not gain by it
+    memory_scale_wh    label scale for the memory of earlier trips (`journeys.memory`), Wh; 0: none
     balance            bounded correction of whole trips (`journeys.mixture.TripBalance`), with the
                        scaling of features and labels that it needs; or empty
     """

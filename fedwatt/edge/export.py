@@ -25,7 +25,7 @@ from fedwatt.edge.calibration import (
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.graph import Network, build
-from fedwatt.edge.trips import outcome, past_trips
+from fedwatt.edge.trips import outcome
 from fedwatt.elevation.climb import unlocated, with_elevation, with_measured_elevation
 from fedwatt.elevation.elevation_map import MAP_KEY, ElevationMap, map_to_text
 from fedwatt.errors import SettingError, unknown
@@ -33,7 +33,6 @@ from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.intervals import USUAL, Intervals, contribution, in_wh, validation_scores
-from fedwatt.journeys.memory import memory_gains
 from fedwatt.journeys.mixture import Mixture, chosen_mixture, unvalidated_mixture
 from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.journeys.route_files import model_to_text
@@ -115,11 +114,11 @@ def read_trained(
         fleet_ridge=read_fleet_ridge(run),
         trip_prior=read_trip_prior(run, chosen) or USUAL,
         intervals=read_intervals(run, chosen),
-        own=own_network(config),
+        own=user_network(config),
     )
 
 
-def own_network(config: RunConfig) -> Model | None:
+def user_network(config: RunConfig) -> Model | None:
     """Return the network of a configuration, if it is none of fedwatt's."""
     choice = config.model
     data = config.data
@@ -174,9 +173,12 @@ def export(
     if elevation and (unseen is None or _enough_trips(client, LEVEL)):
         masked = replace(draft, vehicle=_without_elevation(vehicle, card.features))
         card = replace(card, without_elevation=masked.calibration(card))
-    memory_scale_wh = draft.memory_scale_wh(card, client.label_scale_wh)
-    card = replace(card, calibration=calibration, memory_scale_wh=memory_scale_wh)
-    card = replace(card, trip_prior=asdict(prior))
+    card = replace(
+        card,
+        calibration=calibration,
+        trip_prior=asdict(prior),
+        memory_scale_wh=client.label_scale_wh,
+    )
     write_bytes(Path(out), draft.content(card))
     return card
 
@@ -240,15 +242,6 @@ class _Draft:
         )
         factor = clustered_quantile(alike(*scores), LEVEL)
         return replace(prior, factor=factor) if math.isfinite(factor) and factor > 0 else prior
-
-    def memory_scale_wh(self, card: ModelCard, scale_wh: float) -> float:
-        """Return the label scale, or 0 where the vehicle's trips do not gain by earlier ones."""
-        trips = [*self.trips("train"), *self.trips("validation")]
-        timed = [trip for trip in trips if math.isfinite(trip.start_time_s)]
-        if not timed:
-            return 0.0
-        past = past_trips(_opened(self.content(card)), timed, scale_wh)
-        return scale_wh if memory_gains(past) else 0.0
 
 
 def _without_elevation(vehicle: Vehicle, features: Sequence[str]) -> Vehicle:

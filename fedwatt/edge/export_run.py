@@ -63,7 +63,7 @@ def export_run(
     if model == "personalised":
         trained = personalised(trained, run, vehicle_data, state_folder)
     if state_folder is not None and elevation is None and learns_elevation(trained.config):
-        elevation = state_folder.hills()
+        elevation = state_folder.elevation_map()
     if vehicle_data is None:
         if routes:
             raise SettingError("Routes are a vehicle's: give its folder with --vehicle.")

@@ -294,7 +294,7 @@ def past_trips(model: "EnergyModel", trips: Iterable[Trip], scale_wh: float) -> 
 def remembered_wh(model: "EnergyModel", trip: Trip, vehicle: Vehicle | None) -> float:
     """Return what the vehicle's earlier trips let expect beyond each predicted window, Wh.
 
-    It is 0 for a vehicle whose own trips did not gain, and at most half the label scale.
+    It counts as far as earlier trips gained by it, and is at most half the label scale.
     """
     card = model.card
     if vehicle is None or vehicle.name != card.vehicle or not card.memory_scale_wh:

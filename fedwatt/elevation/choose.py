@@ -23,9 +23,9 @@ import numpy as np
 from fedwatt.elevation.elevation_map import ElevationMap, Prior, empty_map
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.normal_equations import NOTHING, Contribution, solve_map
-from fedwatt.elevation.own_map import own_map, private_map
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.survey import Survey, known_climb_m, map_errors_wh, segment_residual
+from fedwatt.elevation.vehicle_map import private_map, vehicle_map
 from fedwatt.telemetry.trip import FloatArray
 
 GRADES = (0.05, 0.08, 0.12, 0.2)
@@ -125,7 +125,7 @@ def map_errors(
         return nothing
     maps = list(shared)
     if settings.private:
-        maps[0] = own_map(survey, shared[0], settings)
+        maps[0] = vehicle_map(survey, shared[0], settings)
         for place, elevation_map in enumerate(shared[1:], start=1):
             cut = survey.cut(elevation_map.prior.segment_s)
             residuals = segment_residual(cut, maps[0])

@@ -84,7 +84,7 @@ MEMORY_S = 600  # how far back a gap may have begun and still be closed; a longe
 def with_elevation(vehicle: Vehicle, elevation_map: ElevationMap) -> Vehicle:
     """Return the vehicle with channels of climb, `climbing`'s, in all its trips."""
     return replace(
-        vehicle, trips=tuple(climbing(t, own_rise_m(t, elevation_map)) for t in vehicle.trips)
+        vehicle, trips=tuple(climbing(t, vehicle_rise_m(t, elevation_map)) for t in vehicle.trips)
     )
 
 
@@ -129,7 +129,7 @@ def trip_rise_m(trip: Trip, elevation_map: ElevationMap) -> FloatArray:
     return rise_m(elevation_m, region, trip.channels["speed_mps"])
 
 
-def own_rise_m(trip: Trip, elevation_map: ElevationMap) -> FloatArray:
+def vehicle_rise_m(trip: Trip, elevation_map: ElevationMap) -> FloatArray:
     """Return metres gained per second by a vehicle's map, or by measured elevation if preferred.
 
     NaN where it is not known.
@@ -200,7 +200,7 @@ def with_climb(trip: Trip, source: str, elevation_map: ElevationMap | None) -> T
     if origin == "positions" and elevation_map is not None:
         return climbing(trip, trip_rise_m(trip, elevation_map))
     if origin == "elevation_m" and source == "auto" and elevation_map is not None:
-        return climbing(trip, own_rise_m(trip, elevation_map))
+        return climbing(trip, vehicle_rise_m(trip, elevation_map))
     if origin == "elevation_m":
         return climbing(trip, measured_rise_m(trip))
     if origin == "grade":

@@ -32,10 +32,10 @@ from fedwatt.elevation.normal_equations import (
     contribution,
     touched_nodes,
 )
-from fedwatt.elevation.own_map import own_maps
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.store import Provenance, read_map_file, read_provenance, write_map_file
 from fedwatt.elevation.survey import Survey, segment_residual, whole_survey
+from fedwatt.elevation.vehicle_map import vehicle_maps
 from fedwatt.errors import DataError
 from fedwatt.metrics.sums import add_up, in_process
 from fedwatt.telemetry import Vehicle
@@ -79,7 +79,7 @@ def learn(
     grid = Grid(cell_m=settings.cell_m)
     names, surveys = survey_fleet(vehicles, contributors, grid, settings, data)
     shared = shared_map(list(surveys.values()), grid, settings, secure=secure)
-    maps = own_maps(names, surveys, shared, settings)
+    maps = vehicle_maps(names, surveys, shared, settings)
     return Learned(shared, maps, frozenset(surveys))
 
 

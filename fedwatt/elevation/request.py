@@ -34,9 +34,9 @@ from fedwatt.elevation.grid import (
     spread,
 )
 from fedwatt.elevation.normal_equations import Contribution, contribution, touched_nodes
-from fedwatt.elevation.own_map import own_maps
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.survey import Residual, Survey, segment_residual, whole_survey
+from fedwatt.elevation.vehicle_map import vehicle_maps
 from fedwatt.errors import DataError, RunError
 from fedwatt.metrics.sums import LARGEST, Fields
 from fedwatt.telemetry import Vehicle
@@ -244,7 +244,7 @@ class VehicleElevation:
         elevation_map = None if counting else map_from_arrays(arrays, self.grid)
         return MapRequest(self.grid, self.settings, nodes, elevation_map, segment_s=segment_s)
 
-    def own_map(self, shared: ElevationMap) -> ElevationMap:
+    def vehicle_map(self, shared: ElevationMap) -> ElevationMap:
         """Return the vehicle's map: the shared map with its private nodes added."""
         name = self.vehicle.name
-        return own_maps([name], {name: self.training}, shared, self.settings)[name]
+        return vehicle_maps([name], {name: self.training}, shared, self.settings)[name]

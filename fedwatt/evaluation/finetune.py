@@ -50,13 +50,13 @@ class Personalisation:
         check(self, "batch", self.batch >= 1, "at least 1 window")
 
 
-OwnModels = Callable[[int, Sequence[int]], Tensor]
+InitialModels = Callable[[int, Sequence[int]], Tensor]
 """(Run, vehicles) → the model [P, D] that each of them has already."""
 
 
 @dataclass(frozen=True, eq=False)
 class PersonalisedModel:
-    """The model that a vehicle made its own; rate and steps are 0 where it kept what it had.
+    """The personalised model of a vehicle; rate and steps are 0 where fine-tuning did not help.
 
     `run` and `vehicle` are places in the federation's seeds and fleet; `weights` has shape [D].
     """
@@ -74,7 +74,7 @@ def personalise(
     settings: Personalisation,
     *,
     keep: Callable[[PersonalisedModel], None] | None = None,
-    initial: OwnModels | None = None,
+    initial: InitialModels | None = None,
 ) -> Predictions:
     """Return the predictions of global models [R, D] fine-tuned in all vehicles.
 
@@ -102,10 +102,11 @@ def personalised_models(
     weights: Tensor,
     settings: Personalisation,
     vehicles: Sequence[int],
-    initial: OwnModels | None = None,
+    initial: InitialModels | None = None,
 ) -> Iterator[PersonalisedModel]:
-    """Yield the model of each vehicle and run, from global ones [R, D] or own ones, stack by
-    stack.
+    """Yield the fine-tuned model of each vehicle and run, one stack of vehicles at a time.
+
+    Vehicles begin with the global models, `weights` [R, D], or with their models by `initial`.
     """
     rates = settings.rates if initial is None or settings.enabled else ()
     for run in range(len(weights)):

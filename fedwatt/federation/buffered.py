@@ -192,10 +192,10 @@ def refuse_impossible(
             f"asynchronous.buffer must be in 1..{vehicles}, the vehicles that train, "
             f"got {asynchronous.buffer}: each is in a buffer at most once."
         )
-    if availability.deadline or availability.own_deadline:
+    if availability.deadline or availability.relative_deadline:
         raise SettingError(
             "A buffered federation has no deadlines: slow vehicles finish later. Set "
-            "availability.deadline = 0 and availability.own_deadline = 0."
+            "availability.deadline = 0 and availability.relative_deadline = 0."
         )
 
 

@@ -23,7 +23,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation.participation import Call
 from fedwatt.federation.work import Work, picked, recorded_columns
 from fedwatt.methods import Method
-from fedwatt.methods.rule import LocalRule, OwnTraining, Rows, Start
+from fedwatt.methods.rule import LocalRule, PersonalTraining, Rows, Start
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Model
 from fedwatt.threads import spread
@@ -41,7 +41,7 @@ class Broadcast:
     sent: Rows  # what the server rule sends besides, each [P, ...]
     population: int  # K, all vehicles that may train
     population_windows: float  # n, their training windows
-    own_seed: int | None = None  # a deployed vehicle's secret seed for batches; None: the run's
+    vehicle_seed: int | None = None  # a deployed vehicle's secret seed for batches; None: the run's
 
     def to(self, device: torch.device) -> "Broadcast":
         """Return the message on another device."""
@@ -106,7 +106,7 @@ def begin_round(
         taken = [0] * len(calls)
         if start.begins_at is not None:
             taken = (called.steps - start.steps).tolist()
-        batches = batches_of(fleet, broadcast.round, calls, windows, broadcast.own_seed, taken)
+        batches = batches_of(fleet, broadcast.round, calls, windows, broadcast.vehicle_seed, taken)
     job = Job(
         method.local,
         tuple(plans),
@@ -133,7 +133,7 @@ def batches_of(
     round: int,
     calls: Sequence[Call],
     windows: Sequence[int],
-    own_seed: int | None = None,
+    vehicle_seed: int | None = None,
     taken: Sequence[int] | None = None,
 ) -> Batches:
     """Return the batches of the vehicles of `calls`, from step `taken` to the last of each."""
@@ -142,7 +142,7 @@ def batches_of(
     name = fleet.members.name
     draws = tuple(
         Draw(
-            seeds[call.run] if own_seed is None else own_seed,
+            seeds[call.run] if vehicle_seed is None else vehicle_seed,
             round,
             name(call.vehicle),
             count,
@@ -229,7 +229,7 @@ def _train_private(
     model: Model,
     broadcast: Broadcast,
     calls: Sequence[Call],
-    training: OwnTraining,
+    training: PersonalTraining,
 ) -> Tensor:
     """Return the displacement [P, D] of models that stay in their vehicles, trained as a stack."""
     steps = training.steps.tolist()
@@ -254,7 +254,7 @@ def _train_private(
             broadcast.round,
             [calls[row]._replace(steps=steps[row]) for row in rows],
             [windows[row] for row in rows],
-            broadcast.own_seed,
+            broadcast.vehicle_seed,
         ),
         fleet.terms.training.tf32,
         fleet.terms.training.deterministic,
@@ -291,21 +291,21 @@ def begin_rules(
     """
     plans_so_far = []
     plans = []
-    for rule in rules:
-        rule_state = {name: client_state[name] for name in rule.client_state(start.model)}
+    states = [
+        {name: client_state[name] for name in rule.client_state(start.model)} for rule in rules
+    ]
+    for rule, rule_state in zip(rules, states, strict=True):
         with watch.section("training"), torch.no_grad():
             origin = rule.origin(rule_state, start)
         plans_so_far.append({} if origin is None else origin.plan)
         if origin is not None:
             steps = start.steps - origin.taken
             start = replace(start, begins_at=origin.weights, steps=steps)
-    for rule, plan in zip(rules, plans_so_far, strict=True):
-        rule_state = {name: client_state[name] for name in rule.client_state(start.model)}
+    for rule, plan, rule_state in zip(rules, plans_so_far, states, strict=True):
         with watch.section(rule.begin_timed_as), torch.no_grad():
-            declared = set(rule_state)
-            rule_state, planned = rule.begin(rule_state, start)
-        _refuse_other_state(rule, "begin", rule_state, declared)
-        client_state = client_state | rule_state
+            begun_state, planned = rule.begin(rule_state, start)
+        _refuse_other_state(rule, "begin", begun_state, rule_state.keys())
+        client_state = client_state | begun_state
         plans.append(plan | planned)
         _refuse_other_rows(rule, plans[-1], len(start.steps))
     return start, client_state, plans
@@ -355,7 +355,7 @@ def finish_rules(
     start = replace(start, accumulation=accumulation(rules, plans, start))
     for rule, plan in zip(rules, plans, strict=True):
         rule_state = {name: client_state[name] for name in rule.client_state(start.model)}
-        declared = set(rule_state)
+        declared = rule_state.keys()
         rule_state, rule_uploads = rule.finish(rule_state, plan, start, deltas)
         _refuse_other_state(rule, "finish", rule_state, declared)
         for name in rule.uploads(start.model):

@@ -100,11 +100,11 @@ def local_steps(windows: int, speed: float, training: Training, availability: Av
 
     >>> local_steps(130, 1.0, Training(epochs=2, batch=64), Availability())
     6
-    >>> local_steps(130, 1 / 3, Training(epochs=2, batch=64), Availability(own_deadline=1.0))
+    >>> local_steps(130, 1 / 3, Training(epochs=2, batch=64), Availability(relative_deadline=1.0))
     2
     """
     steps = training.steps or training.epochs * -(-windows // training.batch)
-    limits = [d for d in (availability.deadline, availability.own_deadline * steps) if d]
+    limits = [d for d in (availability.deadline, availability.relative_deadline * steps) if d]
     if not limits:
         return steps
     # 100 * 0.29 is 28.999999999999996 in floating point; that is 29 steps.

@@ -83,7 +83,7 @@ class Availability(Checked):
     """Relative speeds of device classes; each vehicle's class is drawn at random."""
     deadline: float = number(0.0, "[0, inf)", "(0: no deadline)")
     """Time for local training, in steps of a device of speed 1; 0: no deadline."""
-    own_deadline: float = number(0.0, "[0, inf)", "(0: no deadline)")
+    relative_deadline: float = number(0.0, "[0, inf)", "(0: no deadline)")
     """Time for local training, as a multiple of the time that a device of speed 1 needs for the
     vehicle's steps; 0: no such deadline. With 1, a device of speed 0.5 takes half of its steps."""
     stragglers: str = choice("partial", "drop")

@@ -247,7 +247,7 @@ def look_up(sums: DrivingSums, keys: IntArray) -> FloatArray:
     return np.where(present[:, None], sums.sums[at], 0.0)
 
 
-def on_board(
+def vehicle_field(
     shared: DrivingSums,
     driving: DrivingSums,
     grid: Grid,

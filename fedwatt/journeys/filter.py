@@ -37,8 +37,10 @@ ABSURD = 20.0
 """Standard deviations beyond which a residual is charging, towing or a broken sensor."""
 DRAG = 1e4
 """v³ in m³/s³ at which the noise of fast driving has its standard deviation n₂."""
-State = tuple[float, ...]
-"""Means of constant, drift and load, then variances and covariances: cc, cd, cl, dd, dl, ll."""
+State = tuple[Any, ...]
+"""Means of constant, drift and load, then variances and covariances: cc, cd, cl, dd, dl, ll.
+
+Each is a number, or an array of as many trips or phases as are filtered at once."""
 
 
 def coldness(ambient_c: float) -> float:
@@ -78,7 +80,7 @@ class TripPrior:
             check(self, name, valid, "above 0" if positive else "at least 0")
 
     def initial_state(self, cold: float) -> State:
-        """Return the state before a trip of this coldness."""
+        """Return the state of the filter before a trip, at a coldness from 0 to 2."""
         constant = self.constant_wh**2 + (self.constant_cold_wh * cold) ** 2
         return (0.0, 0.0, 0.0, constant, 0.0, 0.0, self.drift(cold) ** 2, 0.0, self.load**2)
 
@@ -104,12 +106,41 @@ class TripPrior:
     ) -> FloatArray:
         """Return the standard deviation of the error of a trip of so many `windows`, Wh."""
         state = self.initial_state(cold)
-        length_s = np.asarray(windows, dtype=np.float64) * window
-        lasting = self.drift_s * -np.expm1(-length_s / self.drift_s) / window
-        drifting = 2 * self.drift_s / window * (windows - lasting)
-        shared = state[3] * windows**2 + state[6] * drifting + state[8] * predicted_wh**2
-        noise = windows * self.noise(predicted_wh / np.maximum(windows, 1e-9), speed_mps)
-        return np.asarray(np.sqrt(shared + noise))
+        seconds = np.asarray(windows, dtype=np.float64) * window
+        return np.asarray(
+            self.remainder(state, predicted_wh, seconds, speed_mps, cold, window).deviation_wh
+        )
+
+    def remainder(
+        self,
+        state: "State",
+        predicted_wh: Any,
+        seconds: Any,
+        speed_mps: Any,
+        cold: float,
+        window: int,
+    ) -> "Correction":
+        """Return the correction of the next `seconds`, whose energy was predicted.
+
+        The drift dies away: it is worth τ (1 - e^(-T/τ)) seconds of itself, not T. Its integral
+        has the variance 2 τ (T - τ (1 - e^(-T/τ))) per variance of the drift.
+        """
+        windows = seconds / window
+        lasting = self.drift_s * -np.expm1(-seconds / self.drift_s) / window
+        c, d, x, cc, cd, cx, dd, dx, xx = state
+        p = predicted_wh
+        mean_wh = c * windows + d * lasting + x * p
+        variance = (
+            cc * windows**2
+            + dd * lasting**2
+            + xx * p**2
+            + 2 * (cd * windows * lasting + cx * windows * p + dx * lasting * p)
+        )
+        # Less the part that the drift's present value explains.
+        integral = 2 * self.drift_s / window * (windows - lasting)
+        fresh = np.maximum(integral - lasting**2, 0.0) * self.drift(cold) ** 2
+        noise = windows * self.noise(p / np.maximum(windows, 1e-9), speed_mps)
+        return Correction(mean_wh, np.sqrt(np.maximum(variance, 0.0) + fresh + noise))
 
 
 def carried(state: State, seconds: float, drift: float, drift_s: float) -> State:
@@ -120,35 +151,34 @@ def carried(state: State, seconds: float, drift: float, drift_s: float) -> State
     return (c, decay * d, x, cc, decay * cd, cx, decay * decay * dd + fresh, decay * dx, xx)
 
 
-def expected(state: State, share: float, predicted: float) -> tuple[float, float]:
+def expected(state: State, share: float, predicted: Any) -> tuple[Any, Any]:
     """Return mean and variance of a residual without noise; `share` of a window is in the trip."""
     c, d, x, cc, cd, cx, dd, dx, xx = state
     p = predicted
     variance = share * share * (cc + 2 * cd + dd) + 2 * share * p * (cx + dx) + p * p * xx
-    return share * (c + d) + p * x, max(variance, 0.0)
+    return share * (c + d) + p * x, np.maximum(variance, 0.0)
 
 
-def updated(
-    state: State, share: float, predicted: float, residual: float, noise: float
-) -> State | None:
-    """Return the state after a residual with noise of this variance; None if it is absurd."""
+def updated(state: State, share: float, predicted: Any, residual: Any, noise: Any) -> State:
+    """Return the state after a residual with noise of this variance; unchanged if it is absurd."""
     mean, variance = expected(state, share, predicted)
     total = variance + noise
     innovation = residual - mean
-    deviation = math.sqrt(total)
-    if abs(innovation) > ABSURD * deviation:
-        return None
-    innovation = min(max(innovation, -CLIP * deviation), CLIP * deviation)
+    deviation = np.sqrt(total)
+    used = np.where(abs(innovation) <= ABSURD * deviation, 1.0, 0.0)  # not for NaN
+    limit = CLIP * deviation
+    innovation = np.where(used, np.clip(innovation, -limit, limit), 0.0)
     c, d, x, cc, cd, cx, dd, dx, xx = state
     # Covariances of the parts with the residual.
     to_c = share * (cc + cd) + predicted * cx
     to_d = share * (cd + dd) + predicted * dx
     to_x = share * (cx + dx) + predicted * xx
     gain = innovation / total
+    less = used / total
     return (
         *(c + to_c * gain, d + to_d * gain, x + to_x * gain),
-        *(cc - to_c * to_c / total, cd - to_c * to_d / total, cx - to_c * to_x / total),
-        *(dd - to_d * to_d / total, dx - to_d * to_x / total, xx - to_x * to_x / total),
+        *(cc - to_c * to_c * less, cd - to_c * to_d * less, cx - to_c * to_x * less),
+        *(dd - to_d * to_d * less, dx - to_d * to_x * less, xx - to_x * to_x * less),
     )
 
 
@@ -167,7 +197,6 @@ class TripFilter:
         self.prior = prior
         self.window = window
         self.cold = cold
-        self.ignored = 0
         self._states: dict[int, tuple[int, State]] = {}
         self._latest: tuple[int, State] = (0, prior.initial_state(cold))
 
@@ -195,36 +224,14 @@ class TripFilter:
         noise = self.prior.noise(predicted_wh, speed_mps)
         residual_wh = measured_wh - predicted_wh
         new = updated(self._carried(second), 1.0, predicted_wh, residual_wh, noise)
-        if new is None:
-            self.ignored += 1
-            return
         self._latest = (second, new)
         self._states[second % self.window] = self._latest
 
     def remainder(self, predicted_wh: float, seconds: float, speed_mps: float = 0.0) -> Correction:
-        """Return the correction of the next `seconds`, whose energy was predicted.
-
-        The drift dies away: it is worth τ (1 - e^(-T/τ)) seconds of itself, not T.
-        """
-        prior = self.prior
-        _, state = self._latest
-        windows = seconds / self.window
-        lasting = prior.drift_s * -math.expm1(-seconds / prior.drift_s) / self.window
-        c, d, x, cc, cd, cx, dd, dx, xx = state
-        p = predicted_wh
-        mean_wh = c * windows + d * lasting + x * p
-        variance = (
-            cc * windows**2
-            + dd * lasting**2
-            + xx * p**2
-            + 2 * (cd * windows * lasting + cx * windows * p + dx * lasting * p)
-        )
-        # Variance of the drift's integral, 2 τ (T - τ (1 - e^(-T/τ))) per variance of the drift,
-        # less the part that its present value explains.
-        fresh_windows = 2 * prior.drift_s / self.window * (windows - lasting)
-        fresh = max(fresh_windows - lasting**2, 0.0) * prior.drift(self.cold) ** 2
-        noise = windows * prior.noise(p / max(windows, 1e-9), speed_mps)
-        return Correction(mean_wh, math.sqrt(max(variance, 0.0) + fresh + noise))
+        """Return the correction of the next `seconds`, whose energy was predicted."""
+        state = self._latest[1]
+        cold = self.cold
+        return self.prior.remainder(state, predicted_wh, seconds, speed_mps, cold, self.window)
 
     def _carried(self, second: int) -> State:
         """Return the state of the second's phase at that second."""
@@ -275,31 +282,15 @@ def in_trip(
     predicted = rows(predicted_wh, 0.0)
     residual = rows(measured_wh - predicted_wh, np.nan)
     noise = prior.noise(predicted, rows(speed, 0.0))
-    initial = prior.initial_state(cold)
-    mean = np.zeros((3, phases))
-    covariance = np.zeros((3, 3, phases))
-    for part, variance in enumerate((initial[3], initial[6], initial[8])):
-        covariance[part, part] = variance
-    decay = np.array([1.0, math.exp(-window / prior.drift_s), 1.0])[:, None]
-    fresh = (1 - decay[1] ** 2) * prior.drift(cold) ** 2
+    state = prior.initial_state(cold)
     corrected = np.empty_like(predicted)
     deviation = np.empty_like(predicted)
     for step in range(steps):
         if step:
-            mean = mean * decay
-            covariance = covariance * decay[:, None] * decay[None]
-            covariance[1, 1] += fresh
-        seen = np.stack([np.ones(phases), np.ones(phases), predicted[step]])
-        gains = np.einsum("abp,bp->ap", covariance, seen)
-        total = (seen * gains).sum(axis=0) + noise[step]
-        expected_wh = (seen * mean).sum(axis=0)
+            state = carried(state, window, prior.drift(cold), prior.drift_s)
+        expected_wh, variance = expected(state, 1.0, predicted[step])
         corrected[step] = predicted[step] + expected_wh
-        deviation[step] = np.sqrt(total)
-        innovation = residual[step] - expected_wh
-        used = np.abs(innovation) <= ABSURD * deviation[step]  # not for NaN
-        limit = CLIP * deviation[step]
-        step_size = np.where(used, np.clip(innovation, -limit, limit), 0.0) / total
-        mean = mean + gains * step_size
-        covariance = covariance - np.where(used, gains[:, None] * gains[None] / total, 0.0)
+        deviation[step] = np.sqrt(variance + noise[step])
+        state = updated(state, 1.0, predicted[step], residual[step], noise[step])
     count = len(predicted_wh)
     return corrected.ravel()[:count], deviation.ravel()[:count]

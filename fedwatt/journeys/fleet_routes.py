@@ -18,9 +18,9 @@ from fedwatt.journeys.driving_field import (
     DrivingSums,
     RoadClasses,
     add,
-    on_board,
     road_classes,
     trip_sums,
+    vehicle_field,
     vehicle_sums,
 )
 from fedwatt.journeys.in_trip import SHARES, Moments, UnderWay, driven, moments
@@ -29,10 +29,10 @@ from fedwatt.journeys.mixed_effects import (
     Observations,
     effect_sums,
     left_out,
-    own_effects,
-    own_equations,
     solved,
     unit_sums,
+    vehicle_effects,
+    vehicle_equations,
 )
 from fedwatt.journeys.route import Route, outside_c, recorded_route
 from fedwatt.journeys.route_intervals import (
@@ -126,7 +126,7 @@ class VehicleRoutes:
     """A vehicle's data for learning routes; only its contributions leave the vehicle."""
 
     passes: tuple[Pass, ...]
-    hills: ElevationMap | None
+    elevations: ElevationMap | None
     mass_kg: float
     grid: Grid
 
@@ -148,7 +148,9 @@ class VehicleRoutes:
     @cached_property
     def rises(self) -> tuple[FloatArray, ...]:
         """Metres gained in each step of each long pass."""
-        return tuple(route_rise_m(trip_pass.route, self.hills)[0] for trip_pass in self.long_passes)
+        return tuple(
+            route_rise_m(trip_pass.route, self.elevations)[0] for trip_pass in self.long_passes
+        )
 
     def features(
         self, trip_pass: Pass, rise: FloatArray, field: DrivingField, own_weight: float
@@ -161,7 +163,7 @@ class VehicleRoutes:
         return route_features(trip_pass.route, rates, rise, trip_pass.temperature_c)
 
     def inside(self, field: DrivingField) -> "RouteSamples":
-        """Return all long passes, each in the field of `on_board` without the pass itself."""
+        """Return all long passes, each in the field of `vehicle_field` without the pass itself."""
         return self._samples(field, self.rises, OWN_WEIGHT)
 
     def in_trip(self, field: DrivingField, beta: Mapping[str, FloatArray]) -> Moments:
@@ -183,23 +185,23 @@ class VehicleRoutes:
     def sample_sets(
         self,
         shared: DrivingSums,
-        hills: ElevationMap | None,
+        elevations: ElevationMap | None,
         least: int,
         roads: RoadClasses | None = None,
     ) -> "SampleSets":
         """Return the vehicle's passes in three circumstances, given shared driving and elevation.
 
-        `hills` are the published elevations that more than k vehicles drive, `least` is k: where
+        `elevations` are the published ones that more than k vehicles drive, `least` is k: where
         only k drive, nothing would be published without this vehicle.
         """
-        field = on_board(shared, self.sums, self.grid, contributed=True, roads=roads)
+        field = vehicle_field(shared, self.sums, self.grid, contributed=True, roads=roads)
         without_vehicle, usual = (
             DrivingField(self.grid, source, roads)
             for source in (_without(shared, self.sums, least), _nowhere(shared))
         )
         shared_rises, level = (
             [route_rise_m(trip_pass.route, source)[0] for trip_pass in self.long_passes]
-            for source in (hills, None)
+            for source in (elevations, None)
         )
         return SampleSets(
             self.inside(field),
@@ -308,7 +310,7 @@ def evaluated(
     trips, new, off_map = (
         samples.of(target) for samples in (sample_sets.inside, sample_sets.new, sample_sets.off_map)
     )
-    a, right = own_equations(fleet, own_effects(fleet, trips), trips)
+    a, right = vehicle_equations(fleet, vehicle_effects(fleet, trips), trips)
     other_vehicles = replace(fleet, mean=solved(equations[0] - a, equations[1] - right))
     without = left_out(other_vehicles, trips)
     predicted = {
@@ -355,7 +357,7 @@ class FleetRoutes:
     vehicles: int
     insiders: frozenset[str]
     wh_per_km: float
-    hills: ElevationMap | None = None
+    elevations: ElevationMap | None = None
     roads: RoadClasses | None = None
 
     def unseen_vehicle(self, mass_kg: float, consumption: float | None = None) -> RouteModel:
@@ -363,7 +365,7 @@ class FleetRoutes:
 
         `consumption` is the mean of recent trips in Wh/km, as a vehicle's display shows it.
         """
-        nothing = VehicleRoutes((), self.hills, mass_kg, self.grid)
+        nothing = VehicleRoutes((), self.elevations, mass_kg, self.grid)
         model = self.personalised(nothing, "", contributed=False)
         if consumption is None:
             return model
@@ -372,30 +374,34 @@ class FleetRoutes:
 
     def personalised(
         self,
-        board: VehicleRoutes,
+        vehicle_routes: VehicleRoutes,
         name: str,
         *,
         contributed: bool = True,
         capacity_wh: float = 0.0,
     ) -> RouteModel:
         """Return a vehicle's own model; `contributed`: its passes are among the fleet's."""
-        field = on_board(
-            self.driving, board.sums, board.grid, contributed=contributed, roads=self.roads
+        field = vehicle_field(
+            self.driving,
+            vehicle_routes.sums,
+            vehicle_routes.grid,
+            contributed=contributed,
+            roads=self.roads,
         )
-        samples = board.inside(field)
+        samples = vehicle_routes.inside(field)
         parts = {target: self._personal(target, samples, contributed) for target in TARGETS}
         return RouteModel(
             vehicle=name,
             trips=len(samples.metres),
             fleet_vehicles=self.vehicles,
-            mass_kg=board.mass_kg,
+            mass_kg=vehicle_routes.mass_kg,
             capacity_wh=capacity_wh,
             field=field,
             coefficients={target: coefficients for target, (coefficients, _) in parts.items()},
             bars={target: bars for target, (_, bars) in parts.items()},
             correction=self.correction,
             narrower=self.narrower,
-            hills=board.hills,
+            elevations=vehicle_routes.elevations,
         )
 
     def _personal(
@@ -416,11 +422,11 @@ class FleetRoutes:
             quantiles(counts["unknown"]),
             np.array(fleet.noise),
         )
-        return own_coefficients(fleet, samples, target), bars
+        return vehicle_coefficients(fleet, samples, target), bars
 
 
-def own_coefficients(fleet: FleetEffects, samples: RouteSamples, target: str) -> Coefficients:
+def vehicle_coefficients(fleet: FleetEffects, samples: RouteSamples, target: str) -> Coefficients:
     """Return the coefficients of a vehicle: (β₀ + β_v) s_v times its mass factor, [17]."""
-    effects = own_effects(fleet, samples.of(target))
+    effects = vehicle_effects(fleet, samples.of(target))
     beta = (fleet.mean + effects.beta) * effects.scale / fleet.unit
     return Coefficients(beta * mass_factor(target, samples.mass_kg), effects.scale)

@@ -101,8 +101,7 @@ class UnderWay:
         beyond = spent_wh - began_wh - expected - gained
         noise = NOISE_WH**2 + NOISE_WH_S**2 * took_s
         # An absurd block, such as charging, changes nothing.
-        new = updated(self._state, took_s / HOUR_S, expected, beyond, noise)
-        self._state = new or self._state
+        self._state = updated(self._state, took_s / HOUR_S, expected, beyond, noise)
         self._begin(elapsed_s, spent_wh)
 
     def _begin(self, elapsed_s: float, spent_wh: float) -> None:

@@ -134,10 +134,10 @@ def _scaled(prior: TripPrior, shared: float, noise: float) -> TripPrior:
 
 def in_wh(prior: TripPrior, scale_wh: float) -> TripPrior:
     """Return a prior in units of the label scale as one in Wh of a vehicle."""
-    changed = {name: getattr(prior, name) * scale_wh for name in (*SHARED, *NOISE)}
     # `load` is a ratio, and n₁² is multiplied by |p| in Wh already.
-    changed |= {"load": prior.load, "noise_load_wh": prior.noise_load_wh * scale_wh**0.5}
-    return replace(prior, **changed)
+    noise_load_wh = prior.noise_load_wh * scale_wh**0.5
+    scaled = _scaled(prior, scale_wh, scale_wh)
+    return replace(scaled, load=prior.load, noise_load_wh=noise_load_wh)
 
 
 KINDS = ("windows", "in_trip", "trips")
@@ -155,16 +155,6 @@ EDGES = np.concatenate([[0.0], np.geomspace(SMALLEST, LARGEST, BINS)])
 
 Scores = Mapping[str, Sequence[FloatArray]]
 """By kind one array for each trip: the scores of its windows, or the one of the whole trip."""
-
-
-def score_sums(scores: Scores) -> dict[str, FloatArray]:
-    """Return a vehicle's first contribution by kind: mean score, and whether it has trips, [2]."""
-    sums = {}
-    for kind in KINDS:
-        trips = scores.get(kind, ())
-        mean = float(np.mean([trip.mean() for trip in trips])) if len(trips) else 0.0
-        sums[kind] = np.array([mean, float(len(trips) > 0)])
-    return sums
 
 
 def vehicle_size(trips: Sequence[FloatArray], fleet_mean: float) -> float:
@@ -277,13 +267,13 @@ def contribution(scores: Scores, means: Mapping[str, float]) -> Intervals:
     return Intervals(dict(means), counts, int(trips > 0), trips)
 
 
-def fleet_means(sums: Iterable[Mapping[str, FloatArray]]) -> dict[str, float]:
-    """Return the fleet's mean scores by kind from the vehicles' `score_sums`."""
-    vehicles = list(sums)
+def fleet_means(vehicles: Sequence[Scores]) -> dict[str, float]:
+    """Return the mean scores by kind over the vehicles that have trips; 1 where none has."""
     means = {}
     for kind in KINDS:
-        total = np.sum([np.zeros(2), *(vehicle[kind] for vehicle in vehicles)], axis=0)
-        means[kind] = float(total[0] / total[1]) if total[0] > 0 else 1.0
+        scored = [scores[kind] for scores in vehicles if len(scores.get(kind, ()))]
+        by_vehicle = [np.mean([trip.mean() for trip in trips]) for trips in scored]
+        means[kind] = float(np.mean(by_vehicle)) if any(by_vehicle) else 1.0
     return means
 
 

@@ -17,12 +17,14 @@ is o · clip(ω, 0, 1) with
 
     ω = (W + Σ r_t o_t / v_t) / (W + Σ o_t² / v_t)
 
-so a vehicle whose trips do not resemble each other soon has none. Only trips that ended before this
-one began count: the latest `MOST_TRIPS` that are at most `OLDEST` τ old for o, and twice as many of
-any age for ω. A vehicle uses it only if its training and validation trips gain (`memory_gains`).
-Worst case for a window: an offset of `LIMIT` label scales in the wrong direction, after trips whose
-residuals were large and alike; residuals are clipped to `LIMIT` before they are used, and a day
-later little of them is left. Nothing leaves the vehicle. Needs numpy only.
+so an offset counts as far as the vehicle's earlier trips, each predicted from those before it, have
+gained by it: one whose trips do not resemble each other soon has none. A condition on validation
+trips besides was measured and left out: it cost a third of the gain, and the vehicle that lost most
+lost as much. Only trips that ended before this one began count: the latest `MOST_TRIPS` that are at
+most `OLDEST` τ old for o, and twice as many of any age for ω. Worst case for a window: an offset of
+`LIMIT` label scales in the wrong direction, after trips whose residuals were large and alike;
+residuals are clipped to `LIMIT` before they are used, and a day later little of them is left.
+Nothing leaves the vehicle. Needs numpy only.
 """
 
 import math
@@ -139,24 +141,6 @@ def past_trip(trip: Trip, residual_wh: FloatArray, *, window: int, scale_wh: flo
 def trip_coldness(trip: Trip) -> float:
     """Return the coldness of a recorded trip; 0 where its temperature is unknown."""
     return coldness(float(np.median(trip.channels.get("ambient_c", math.nan))))
-
-
-def memory_gains(past: Sequence[PastTrip]) -> bool:
-    """Return whether the offsets of trips, each from those before it, lower their squared errors.
-
-    The squared errors of m windows with mean residual r change by m (o² - 2 r o).
-
-    >>> day = [PastTrip(3600.0 * hour, 3600.0 * hour + 1800, 1.0, 0.2, 30.0) for hour in range(9)]
-    >>> memory_gains(day)
-    True
-    """
-    change = 0.0
-    for trip in past:
-        if not trip.usable:
-            continue
-        offset = remembered_offset(past, trip.begin_s, trip.cold)
-        change += trip.windows * offset * (offset - 2 * trip.residual)
-    return change < 0
 
 
 @dataclass

@@ -67,7 +67,7 @@ class FleetEffects:
 
 
 @dataclass(frozen=True, eq=False)
-class OwnEffects:
+class VehicleEffects:
     """A vehicle's own part: β_v [p] for columns x / unit, s_v, and C [p, p] with its weights."""
 
     beta: FloatArray
@@ -76,7 +76,7 @@ class OwnEffects:
     weights: FloatArray
 
 
-def predict(fleet: FleetEffects, vehicle: OwnEffects, x: FloatArray) -> FloatArray:
+def predict(fleet: FleetEffects, vehicle: VehicleEffects, x: FloatArray) -> FloatArray:
     """Return xᵀ(β₀ + β_v) s_v, [trips]."""
     return x / fleet.unit @ (fleet.mean + vehicle.beta) * vehicle.scale
 
@@ -96,7 +96,7 @@ def unit_sums(trips: Observations) -> dict[str, FloatArray]:
     }
 
 
-def own_effects(fleet: FleetEffects, trips: Observations) -> OwnEffects:
+def vehicle_effects(fleet: FleetEffects, trips: Observations) -> VehicleEffects:
     """Return β_v and s_v of a vehicle from its own trips; 0 and 1 without trips."""
     z = trips.x / fleet.unit
     columns = len(fleet.unit)
@@ -115,7 +115,7 @@ def own_effects(fleet: FleetEffects, trips: Observations) -> OwnEffects:
         prior = SCALE_SPREAD**-2
         weighed = weights * fitted
         scale = float((weighed @ trips.y + prior) / (weighed @ fitted + prior))
-    return OwnEffects(beta, scale, covariance, weights)
+    return VehicleEffects(beta, scale, covariance, weights)
 
 
 def _normal(z: FloatArray, y: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -123,8 +123,8 @@ def _normal(z: FloatArray, y: FloatArray, weights: FloatArray) -> tuple[FloatArr
     return weighed.T @ z, weighed.T @ y
 
 
-def own_equations(
-    fleet: FleetEffects, vehicle: OwnEffects, trips: Observations
+def vehicle_equations(
+    fleet: FleetEffects, vehicle: VehicleEffects, trips: Observations
 ) -> tuple[FloatArray, FloatArray]:
     """Return a vehicle's part of the equations for β₀: A − A C A and a − A C a, C = (A + P)⁻¹.
 
@@ -145,8 +145,8 @@ def own_equations(
 
 def effect_sums(fleet: FleetEffects, trips: Observations) -> dict[str, FloatArray]:
     """Return a vehicle's contribution, given the fleet's effects; zeros if it has no trips."""
-    vehicle = own_effects(fleet, trips)
-    a, right = own_equations(fleet, vehicle, trips)
+    vehicle = vehicle_effects(fleet, trips)
+    a, right = vehicle_equations(fleet, vehicle, trips)
     residual = (trips.y - predict(fleet, vehicle, trips.x)) / trips.sigma
     count = np.array([float(len(trips.y))])
     taught = np.minimum(count, 1.0)
@@ -257,6 +257,6 @@ def left_out(fleet: FleetEffects, trips: Observations) -> FloatArray:
     for out in range(min(FOLDS, len(trips.y))):
         included = fold != out
         other_trips = Observations(trips.x[included], trips.y[included], trips.sigma[included])
-        effects = own_effects(fleet, other_trips)
+        effects = vehicle_effects(fleet, other_trips)
         coefficients[~included] = (fleet.mean + effects.beta) * effects.scale
     return coefficients

@@ -15,7 +15,7 @@ With A = Σ x xᵀ / σ², a = Σ x y / σ² and C = (A + diag τ⁻²)⁻¹ a v
     Σ (A - A C A) β₀ = Σ (a - A C a),   τ² = mean of β_v² + diag C,   σ² = mean squared residual
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -154,55 +154,32 @@ class FleetRidge:
             "effects": effect**2 + np.diag(covariance),
             "residual": np.array([left + np.trace(scaled @ covariance)]),
             "count": np.array([sums.count]),
-            "vehicles": np.ones(1),
         }
 
 
-Total = Callable[[FleetRidge | None], Mapping[str, FloatArray]]
-"""The fleet's sums given its present part; None asks for `first_contribution`."""
-
-
-def first_contribution(sums: WindowSums) -> dict[str, FloatArray]:
-    """Return mean squares of a vehicle's columns and of its energy."""
-    return {
-        "squares": np.diag(sums.gram) / sums.count,
-        "energy": np.array([sums.square / sums.count]),
-        "vehicles": np.ones(1),
-    }
-
-
-def fit_fleet_ridge(total: Total) -> FleetRidge:
-    """Return the fleet's part, after `EXCHANGES` sums over its vehicles."""
-    first = total(None)
-    vehicles = float(first["vehicles"][0])
-    unit = np.sqrt(first["squares"] / vehicles) + 1e-12
-    columns = len(unit)
-    noise = np.sqrt(0.05 * float(first["energy"][0]) / vehicles) + 1e-9
-    fleet = FleetRidge(unit, np.zeros(columns), np.full(columns, FIRST_SPREAD), float(noise))
-    for _ in range(EXCHANGES):
-        sums = total(fleet)
-        matrix = sums["matrix"].reshape(columns, columns)
-        ridge = (RIDGE * np.trace(matrix) / columns + 1e-12) * np.eye(columns)
-        mean = np.linalg.solve(matrix + ridge, sums["right"])
-        spread = np.sqrt(np.maximum(sums["effects"], 0.0) / float(sums["vehicles"][0]))
-        noise = np.sqrt(max(float(sums["residual"][0] / sums["count"][0]), 1e-9))
-        bounded = np.clip(spread, LEAST_SPREAD, 1.0)
-        fleet = FleetRidge(unit, mean, bounded, float(noise))
-    return fleet
-
-
 def fleet_ridge(clients: Iterable[Client]) -> FleetRidge:
-    """Return the fleet's part of all vehicles that train, added up in this process."""
-    vehicles = [window_sums(client) for client in clients if not client.held_out]
+    """Return the fleet's part of all vehicles that train."""
+    return fit_fleet_ridge([window_sums(client) for client in clients if not client.held_out])
 
-    def total(fleet: FleetRidge | None) -> Mapping[str, FloatArray]:
-        parts = [
-            first_contribution(sums) if fleet is None else fleet.contribution(sums)
-            for sums in vehicles
-        ]
-        return {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
 
-    return fit_fleet_ridge(total)
+def fit_fleet_ridge(vehicles: Sequence[WindowSums]) -> FleetRidge:
+    """Return the fleet's part, after `EXCHANGES` sums over its vehicles."""
+    squares = np.mean([np.diag(sums.gram) / sums.count for sums in vehicles], axis=0)
+    energy = float(np.mean([sums.square / sums.count for sums in vehicles]))
+    unit = np.sqrt(squares) + 1e-12
+    columns = len(unit)
+    noise = float(np.sqrt(0.05 * energy)) + 1e-9
+    fleet = FleetRidge(unit, np.zeros(columns), np.full(columns, FIRST_SPREAD), noise)
+    for _ in range(EXCHANGES):
+        parts = [fleet.contribution(sums) for sums in vehicles]
+        total = {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
+        matrix = total["matrix"].reshape(columns, columns)
+        ridge = (RIDGE * np.trace(matrix) / columns + 1e-12) * np.eye(columns)
+        mean = np.linalg.solve(matrix + ridge, total["right"])
+        spread = np.sqrt(np.maximum(total["effects"], 0.0) / len(vehicles))
+        noise = float(np.sqrt(max(float(total["residual"][0] / total["count"][0]), 1e-9)))
+        fleet = FleetRidge(unit, mean, np.clip(spread, LEAST_SPREAD, 1.0), noise)
+    return fleet
 
 
 def mixed_ridge(client: Client, fleet: FleetRidge) -> FloatArray:

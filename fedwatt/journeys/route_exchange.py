@@ -33,14 +33,14 @@ from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_exchange import learn_driving
-from fedwatt.journeys.driving_field import SUMS, DrivingSums, RoadClasses, on_board, published
+from fedwatt.journeys.driving_field import SUMS, DrivingSums, RoadClasses, published, vehicle_field
 from fedwatt.journeys.fleet_routes import (
     CIRCUMSTANCES,
     FleetRoutes,
     SampleSets,
     VehicleRoutes,
     evaluated,
-    own_coefficients,
+    vehicle_coefficients,
 )
 from fedwatt.journeys.in_trip import (
     CORRECTION_FIELDS,
@@ -81,7 +81,7 @@ OF_A_TARGET: Final[dict[str, Fields]] = {
     "errors": {name: (len(MIDDLES_KM) * BINS, MOST_TRIPS) for name in CIRCUMSTANCES},
 }
 """And to the others, of each target."""
-HILLS: Final = "hills."
+MAP_PREFIX: Final = "hills."
 """Prefix of the arrays of hills in a message with the driving field."""
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -97,7 +97,7 @@ class SharedDriving:
     """
 
     driving: DrivingSums
-    hills: ElevationMap | None
+    elevations: ElevationMap | None
     least: int
     roads: RoadClasses | None = None
 
@@ -106,7 +106,9 @@ class SharedDriving:
         """Arrays of a message."""
         driving = self.driving
         cells = {"keys": driving.keys, "sums": driving.sums.ravel(), "vehicles": driving.vehicles}
-        return cells if self.hills is None else cells | map_to_arrays(self.hills, HILLS)
+        return (
+            cells if self.elevations is None else cells | map_to_arrays(self.elevations, MAP_PREFIX)
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -126,15 +128,17 @@ class SharedDriving:
             raise DataError("the question holds no driving field")
         if vehicles.min(initial=least) < least:
             raise DataError(f"the question holds places that fewer than {least} vehicles drive")
-        hills = map_from_arrays(arrays, grid, HILLS) if f"{HILLS}keys" in arrays else None
-        return cls(DrivingSums(keys, sums.reshape(-1, len(SUMS)), vehicles), hills, least)
+        elevations = (
+            map_from_arrays(arrays, grid, MAP_PREFIX) if f"{MAP_PREFIX}keys" in arrays else None
+        )
+        return cls(DrivingSums(keys, sums.reshape(-1, len(SUMS)), vehicles), elevations, least)
 
 
 @dataclass(eq=False)
 class RouteContributor:
     """A vehicle with the fleet's driving field; it uploads only its contributions."""
 
-    board: VehicleRoutes
+    vehicle_routes: VehicleRoutes
     shared: SharedDriving
     _moments: tuple[bytes, Moments] | None = None
     """Moments under the last effects, for three consecutive requests with the same effects."""
@@ -142,8 +146,8 @@ class RouteContributor:
     @cached_property
     def sample_sets(self) -> SampleSets:
         """Return the sums of all passes of the vehicle, from which routes are learned."""
-        return self.board.sample_sets(
-            self.shared.driving, self.shared.hills, self.shared.least, self.shared.roads
+        return self.vehicle_routes.sample_sets(
+            self.shared.driving, self.shared.elevations, self.shared.least, self.shared.roads
         )
 
     def moments(self, effects: Mapping[str, FleetEffects]) -> Moments:
@@ -151,19 +155,19 @@ class RouteContributor:
         effects_bytes = b"".join(_packed(effects[target]).tobytes() for target in TARGETS)
         if self._moments is None or self._moments[0] != effects_bytes:
             samples = self.sample_sets.inside
-            board = self.board
+            vehicle_routes = self.vehicle_routes
             beta = {
-                target: own_coefficients(fleet, samples, target).beta
+                target: vehicle_coefficients(fleet, samples, target).beta
                 for target, fleet in effects.items()
             }
-            driven = on_board(
+            driven = vehicle_field(
                 self.shared.driving,
-                board.sums,
-                board.grid,
+                vehicle_routes.sums,
+                vehicle_routes.grid,
                 contributed=True,
                 roads=self.shared.roads,
             )
-            self._moments = effects_bytes, board.in_trip(driven, beta)
+            self._moments = effects_bytes, vehicle_routes.in_trip(driven, beta)
         return self._moments[1]
 
 
@@ -319,16 +323,16 @@ def learn_from_contributors(
     driving: DrivingSums,
     insiders: frozenset[str],
     settings: ElevationSettings,
-    hills: ElevationMap | None,
+    elevations: ElevationMap | None,
     roads: RoadClasses | None = None,
 ) -> FleetRoutes:
     """Learn coefficients, errors and corrections from the `insiders` of the driving field.
 
-    `hills` are the published elevations. Raise TooFewContributors if fewer than k vehicles have
-    trips of at least `SHORTEST_M`.
+    `elevations` are the published ones. Raise TooFewContributors if fewer than k vehicles
+    have trips of at least `SHORTEST_M`.
     """
     least = settings.minimum_vehicles
-    elevation = None if hills is None else hills.only(hills.vehicles > least)
+    elevation = None if elevations is None else elevations.only(elevations.vehicles > least)
     shared = SharedDriving(driving, elevation, least, roads)
     exchange = _RouteExchange(
         contributors, contributors.share(shared, insiders), fewest_contributors(settings)
@@ -352,7 +356,7 @@ def learn_from_contributors(
         exchange.teaching,
         insiders,
         exchange.wh_per_km,
-        hills,
+        elevations,
         roads,
     )
 
@@ -397,13 +401,15 @@ class _RouteExchange:
 class SimulatedContributors:
     """Vehicles of a simulation, whose contributions `add` sums."""
 
-    boards: Mapping[str, VehicleRoutes]
+    routes_by_vehicle: Mapping[str, VehicleRoutes]
     add: AddUp
     contributors: dict[str, RouteContributor] = field(default_factory=dict)
 
     def share(self, shared: SharedDriving, present: frozenset[str]) -> frozenset[str]:
         """Give the driving field to all vehicles."""
-        self.contributors = {name: RouteContributor(self.boards[name], shared) for name in present}
+        self.contributors = {
+            name: RouteContributor(self.routes_by_vehicle[name], shared) for name in present
+        }
         return present
 
     def total(self, question: RouteRequest, present: frozenset[str]) -> Total:
@@ -412,26 +418,28 @@ class SimulatedContributors:
 
 
 def learn_routes(
-    boards: Mapping[str, VehicleRoutes],
+    routes_by_vehicle: Mapping[str, VehicleRoutes],
     settings: ElevationSettings,
     *,
     add_up: AddUp | None = None,
-    hills: ElevationMap | None = None,
+    elevations: ElevationMap | None = None,
     roads: RoadClasses | None = None,
 ) -> FleetRoutes:
-    """Return the routes that a simulated fleet learns; `hills` are its published elevations.
+    """Return the routes that a simulated fleet learns; `elevations` are its published elevations.
 
     With `roads`, roads where the fleet has not driven are read by their shape. `add_up` adds
     contributions like secure aggregation, over `settings.area`; None adds cells directly.
     """
-    teaching = sum(bool(board.long_passes) for board in boards.values())
+    teaching = sum(
+        bool(vehicle_routes.long_passes) for vehicle_routes in routes_by_vehicle.values()
+    )
     if teaching < fewest_contributors(settings):
         raise TooFewContributors(teaching, fewest_contributors(settings))
-    sums = {name: board.sums for name, board in boards.items()}
-    everyone = frozenset(boards)
+    sums = {name: vehicle_routes.sums for name, vehicle_routes in routes_by_vehicle.items()}
+    everyone = frozenset(routes_by_vehicle)
     if add_up is None:
         driving = published(list(sums.values()), settings.minimum_vehicles)
     else:
         driving, _ = learn_driving(in_process(add_up, sums), everyone, settings)
-    contributors = SimulatedContributors(boards, add_up or plainly)
-    return learn_from_contributors(contributors, driving, everyone, settings, hills, roads)
+    contributors = SimulatedContributors(routes_by_vehicle, add_up or plainly)
+    return learn_from_contributors(contributors, driving, everyone, settings, elevations, roads)

@@ -57,15 +57,15 @@ START_S = 300.0
 SLOW_START_S = 900.0
 
 
-def route_rise_m(route: Route, hills: ElevationMap | None) -> tuple[FloatArray, FloatArray]:
+def route_rise_m(route: Route, elevations: ElevationMap | None) -> tuple[FloatArray, FloatArray]:
     """Return metres gained in each step and whether that is known, each [steps]; level elsewhere.
 
-    Elevations that came with the route count before those of the map `hills`.
+    Elevations that came with the route count before those of the map `elevations`.
     """
     rise = np.full(route.steps, np.nan)
     metres = np.full(route.steps + 1, route.step_m)
-    if hills is not None:
-        rise = rise_m(*hills.read(route.latitude_deg, route.longitude_deg), metres)[1:]
+    if elevations is not None:
+        rise = rise_m(*elevations.read(route.latitude_deg, route.longitude_deg), metres)[1:]
     if route.elevation_m is not None:
         region = np.zeros(route.steps + 1, dtype=np.int64)
         from_route = rise_m(_smoothed(route.elevation_m, route.step_m), region, metres)[1:]
@@ -200,7 +200,7 @@ class RouteModel:
     capacity_wh     usable, where it is known; else 0
     correction      κ, q and c for a route under way (`in_trip`), [3]
     narrower        what is left of the width of error bars at shares of the way, [4]
-    hills           elevations that it reads climb from; None: every road is level
+    elevations      that it reads climb from; None: every road is level
     display         recent consumption on the display over the fleet's mean; 0: unknown
     """
 
@@ -214,7 +214,7 @@ class RouteModel:
     bars: Mapping[str, Bars]
     correction: FloatArray
     narrower: FloatArray
-    hills: ElevationMap | None = None
+    elevations: ElevationMap | None = None
     display: float = 0.0
 
     def forecast(self, route: Route, temperature_c: float) -> RouteForecast:
@@ -229,7 +229,7 @@ class RouteModel:
         share = float(driven.mean())
         if share < LEAST_KNOWN:
             self._refuse_unknown(route, share)
-        rise, hilly = route_rise_m(route, self.hills)
+        rise, hilly = route_rise_m(route, self.elevations)
         # A model of roads alone was calibrated with known climb and no place.
         sure = share if len(self.field.cells.keys) else float(hilly.mean())
         x = route_features(route, rates, rise, temperature_c)

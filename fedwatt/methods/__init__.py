@@ -5,7 +5,7 @@ from fedwatt.methods.fractional import Fractional
 from fedwatt.methods.method import Method
 from fedwatt.methods.proximal import Proximal
 from fedwatt.methods.roughness import RoughnessProximal
-from fedwatt.methods.rule import LocalRule, Origin, OwnTraining, Rows, Start, StepLoss
+from fedwatt.methods.rule import LocalRule, Origin, PersonalTraining, Rows, Start, StepLoss
 from fedwatt.methods.server import Average, Replies, ServerRule, mean_delta, moved
 from fedwatt.settings import Range, choice, number
 
@@ -16,7 +16,7 @@ __all__ = [
     "LocalRule",
     "Method",
     "Origin",
-    "OwnTraining",
+    "PersonalTraining",
     "Proximal",
     "Range",
     "Replies",

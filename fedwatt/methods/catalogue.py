@@ -165,7 +165,7 @@ LOCAL_RULES: dict[str, LocalRule] = {
     "contrastive": Contrastive(),
     "sharpness-aware": SharpnessAware(),
     "global-shift": GlobalShift(),
-    "own-model": Companion(),
+    "personal-model": Companion(),
     "sign-flip": SignFlip(),
     "scaled-update": ScaledUpdate(),
     "gaussian-update": GaussianUpdate(),

@@ -32,7 +32,7 @@ from fedwatt.methods.contrastive import Contrastive
 from fedwatt.methods.elastic import Elastic
 from fedwatt.methods.momentum import FrozenMomentum
 from fedwatt.methods.proximal import pull
-from fedwatt.methods.rule import LocalRule, Origin, OwnTraining, Rows, Start
+from fedwatt.methods.rule import LocalRule, Origin, PersonalTraining, Rows, Start
 from fedwatt.methods.scaffold import ControlVariates
 from fedwatt.methods.server import moved
 from fedwatt.models import Model
@@ -45,25 +45,31 @@ log = logging.getLogger("fedwatt.methods")
 class Companion(LocalRule):
     """Ditto's local rule: a personalised model beside the global one."""
 
-    lam_own: float = number(0.1, "[0, inf)", "(0: alone)", tuned=Range(0.01, 2.0))
+    lam_personal: float = number(0.1, "[0, inf)", "(0: alone)", tuned=Range(0.01, 2.0))
     """λ; 0: local training."""
-    rate_own: float = number(1.0, "(0, inf)", fixed="the learning rate of both models is tuned")
+    rate_personal: float = number(
+        1.0, "(0, inf)", fixed="the learning rate of both models is tuned"
+    )
     """r, the personalised model's learning rate over η_t."""
 
     def client_state(self, model: Model) -> Rows:
         """Return no v_k, and that there is none."""
-        return {"own_model": torch.zeros(model.layout.size), "has_own": torch.tensor(False)}
+        return {
+            "personal_model": torch.zeros(model.layout.size),
+            "has_personal": torch.tensor(False),
+        }
 
     def finish(
         self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
     ) -> tuple[Rows, Rows]:
         """Train v_k; one that would not be finite stays as it is."""
         here = self._vehicle_model(client_state, start.anchor)
-        rules = (Tether(strength=self.lam_own),) if self.lam_own else ()
-        plans: tuple[Rows, ...] = ({"broadcast": start.anchor},) if self.lam_own else ()
-        learning_rate = self.rate_own * start.learning_rate
+        rules = (Tether(strength=self.lam_personal),) if self.lam_personal else ()
+        plans: tuple[Rows, ...] = ({"broadcast": start.anchor},) if self.lam_personal else ()
+        learning_rate = self.rate_personal * start.learning_rate
         vehicle_model = moved(
-            here, start.train(OwnTraining(rules, plans, here, learning_rate, start.steps)).double()
+            here,
+            start.train(PersonalTraining(rules, plans, here, learning_rate, start.steps)).double(),
         )
         finite = vehicle_model.isfinite().all(dim=-1)
         for row in (~finite).nonzero().flatten().tolist():
@@ -72,8 +78,8 @@ class Companion(LocalRule):
                 start.vehicles[row],
             )
         return {
-            "own_model": torch.where(finite[:, None], vehicle_model, here),
-            "has_own": client_state["has_own"] | finite,
+            "personal_model": torch.where(finite[:, None], vehicle_model, here),
+            "has_personal": client_state["has_personal"] | finite,
         }, {}
 
     def vehicle_model(self, client_state: Rows, start: Start) -> Tensor:
@@ -83,7 +89,7 @@ class Companion(LocalRule):
     def _vehicle_model(self, client_state: Rows, sent: Tensor) -> Tensor:
         """Return v_k [P, D]; the model `sent` where there is none."""
         return torch.where(
-            client_state["has_own"][:, None], client_state["own_model"].to(sent), sent
+            client_state["has_personal"][:, None], client_state["personal_model"].to(sent), sent
         )
 
 
@@ -91,7 +97,7 @@ class Companion(LocalRule):
 class Tether(LocalRule):
     """A pull toward the broadcast model, for steps that do not begin there."""
 
-    strength: float = Companion.lam_own
+    strength: float = Companion.lam_personal
     """λ"""
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
@@ -151,7 +157,7 @@ class PersonalHead(LocalRule):
         if not self.personalised:
             return {}
         size = int(_head(model).sum())
-        return {"own_head": torch.zeros(size), "has_head": torch.tensor(False)}
+        return {"personal_head": torch.zeros(size), "has_head": torch.tensor(False)}
 
     def origin(self, client_state: Rows, start: Start) -> Origin | None:
         """Return the broadcast body with the vehicle's head, trained if "first" asks for it."""
@@ -188,7 +194,7 @@ class PersonalHead(LocalRule):
         if not self.personalised:
             return client_state, {}
         trained = (start.origin + deltas)[:, _head(start.model).to(deltas.device)]
-        return {"own_head": trained, "has_head": torch.ones_like(client_state["has_head"])}, {}
+        return {"personal_head": trained, "has_head": torch.ones_like(client_state["has_head"])}, {}
 
     def vehicle_model(self, client_state: Rows, start: Start) -> Tensor:
         """Return the present body with the vehicle's head; one without a head trains v_0 first."""
@@ -199,12 +205,12 @@ class PersonalHead(LocalRule):
         """Return the broadcast body with each vehicle's head after `steps` [P] of the head."""
         head = _head(start.model).to(start.anchor.device)
         weights = start.anchor.clone()
-        vehicle_head = client_state["own_head"].to(weights)
+        vehicle_head = client_state["personal_head"].to(weights)
         weights[:, head] = torch.where(
             client_state["has_head"][:, None], vehicle_head, weights[:, head]
         )
         plan = {"moving": head.expand_as(weights)}
-        alone = OwnTraining((_HEAD_ALONE,), (plan,), weights, start.learning_rate, steps)
+        alone = PersonalTraining((_HEAD_ALONE,), (plan,), weights, start.learning_rate, steps)
         return weights + start.train(alone)
 
 

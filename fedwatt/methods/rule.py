@@ -46,7 +46,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class OwnTraining:
+class PersonalTraining:
     """Steps on a model that stays in its vehicle."""
 
     rules: "tuple[LocalRule, ...]"
@@ -99,7 +99,7 @@ class Start:
     probe_directions: Callable[[int, int], Tensor]
     """(vehicle's row, M) → standard normal directions [M, D], float64, the same for all vehicles
     of a round, so that their comparison has no noise of the draw."""
-    train: Callable[[OwnTraining], Tensor]
+    train: Callable[[PersonalTraining], Tensor]
     """Train a model that stays in its vehicle; return the displacements [P, D]."""
     runs: Sequence[int] = ()
     """The run of each vehicle, [P]; empty: not known."""

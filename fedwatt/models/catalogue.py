@@ -28,14 +28,14 @@ from fedwatt.models.recurrent import GRU, LSTM
 WANTED = "a class or function that makes a torch.nn.Module"
 
 
-def own_network(name: str) -> plugins.Plugin:
+def user_network(name: str) -> plugins.Plugin:
     """Return the class or function behind a reference."""
     return plugins.resolve(name, "model", WANTED, _fits)
 
 
-def own_model(name: str, window: int, features: int, hidden: Sequence[int]) -> Model:
+def user_model(name: str, window: int, features: int, hidden: Sequence[int]) -> Model:
     """Return the network behind a reference, made for windows [window, features]."""
-    return made(name, own_network(name).value, window, features, tuple(hidden))
+    return made(name, user_network(name).value, window, features, tuple(hidden))
 
 
 @cache
@@ -111,7 +111,7 @@ def get_model(name: str, *, window: int, features: int, hidden: Sequence[int] = 
     32897
     """
     if name not in MODELS and plugins.refers(name, "model"):
-        return own_model(name, window, features, hidden)
+        return user_model(name, window, features, hidden)
     refuse_unknown(name)
     if name == OWN:
         raise SettingError(
@@ -127,6 +127,6 @@ def refuse_unknown(name: str) -> None:
     if name in (*MODELS, OWN):
         return
     if plugins.refers(name, "model"):
-        own_network(name)
+        user_network(name)
     else:
         raise SettingError(unknown("model", name, [*MODELS, *plugins.entry_points("model")]))

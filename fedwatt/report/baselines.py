@@ -190,8 +190,8 @@ def baselines_table(run: RunTables) -> ReportTable:
             TableColumn(f"Better vehicles, of {count}"),
         ),
         tuple(rows),
-        f"RMSE of a vehicle's test windows, mean over vehicles and seeds. Local-only is {alone}; "
-        "saved is mean ± standard deviation over vehicles [95 % interval of the mean], above zero "
+        "RMSE of a vehicle's test windows, mean over vehicles and seeds. Saved is against "
+        f"{alone}: mean ± standard deviation over vehicles [95 % interval of the mean], above zero "
         "is better. Local-only networks begin like the federated ones and take as many steps; "
         "learning rate and stopping point are those of the lowest error on the vehicle's "
         "validation windows." + _about_elevation(run),

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from fedwatt.errors import RunError
 from fedwatt.files import parse_json, parse_toml
 from fedwatt.runs.tables import read_table
-from fedwatt.tables import TABLES
 from fedwatt.windows.targets import ENERGY
 
-REFERENCES = "baselines"  # the table that not every run has
+TABLES = ("rounds", "vehicles", "timing")  # of a run, those that a report reads
+BASELINES = "baselines"  # a further one, which not every run has
 Columns = Mapping[str, NDArray[Any]]  # column name → values, [rows]; missing numbers are NaN
 
 
@@ -72,7 +72,6 @@ class RunTables:
 
     origins: tuple[RunOrigin, ...]
     rounds: Columns
-    clients: Columns
     vehicles: Columns
     timing: Columns
 
@@ -133,12 +132,12 @@ def load_run(folder: str | Path) -> RunTables:
         raise RunError(f"{folder / 'environment.json'} is not valid JSON: {error}.") from error
     if not isinstance(environment, dict):
         raise RunError(f"{folder / 'environment.json'} must hold a JSON object. Repeat the run.")
-    tables = {name: _columns(folder, name) for name in TABLES if name != REFERENCES}
+    tables = {name: _columns(folder, name) for name in TABLES}
     if not len(tables["rounds"]["round"]):
         raise RunError(f"{folder / 'rounds.parquet'} has no rows: the run has not begun.")
     methods = frozenset(tables["rounds"]["method"])
-    beside = (folder / f"{REFERENCES}.parquet").exists()
-    baselines = _columns(folder, REFERENCES) if beside else None
+    beside = (folder / f"{BASELINES}.parquet").exists()
+    baselines = _columns(folder, BASELINES) if beside else None
     origin = RunOrigin(folder.name, config, environment, methods, baselines)
     return RunTables((origin,), **tables)
 
@@ -155,7 +154,7 @@ def load_runs(folders: Sequence[Path]) -> RunTables:
         )
     ambiguous = _repeated([method for run in runs for method in run.methods])
     origins = []
-    parts: dict[str, list[Columns]] = {table: [] for table in TABLES if table != REFERENCES}
+    parts: dict[str, list[Columns]] = {table: [] for table in TABLES}
     for name, run in zip(names, runs, strict=True):
         for table, columns in parts.items():
             columns.append(_relabel(getattr(run, table), name, ambiguous))

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from math import isfinite, isnan, nan
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 
-from fedwatt.metrics import EPSILON_Y, METRICS, NEAR_ZERO, rounds_to_threshold
+from fedwatt.metrics import EPSILON_Y, METRICS, NEAR_ZERO
 from fedwatt.report.baselines import baselines_table, federating, gain_headline
 from fedwatt.report.load import RunTables, load_run, load_runs, where
 from fedwatt.report.statistics import (
@@ -16,7 +15,6 @@ from fedwatt.report.statistics import (
     PERSONALISED,
     Estimate,
     compare,
-    curves,
     diagnostics,
     diverged,
     estimate,
@@ -34,14 +32,6 @@ from fedwatt.report.table import Cell, ReportTable, TableColumn, amount, cell_te
 from fedwatt.tables import declared
 from fedwatt.windows.targets import ENERGY
 
-SHARED_COLUMNS = (
-    "test_rmse_macro", "test_rmse_weighted", "best_test_rmse", "final_test_rmse", "held_out_rmse",
-)  # fmt: skip
-"""Columns of the table of shared models beside the metrics."""
-
-MARGINS = (0.25, 0.10, 0.02)
-"""Targets of the table of rounds, as shares above the lowest final error of the run."""
-
 TERMINAL_COLUMNS = ("Method", "Model", "RMSE", "MAE", "wMAPE", "Seeds")
 
 SEEDS_NOTE = (
@@ -52,40 +42,42 @@ SEEDS_NOTE = (
 
 def results_table(run: RunTables) -> ReportTable:
     """Return the error of every method: that of the model which vehicles use."""
+    unit = run.unit
+    digits = run.target.digits()
     metrics = [name for name, metric in METRICS.items() if metric.in_report and name != "rmse"]
-    columns = _columns(run, *(f"test_{name}" for name in metrics))
-    rows: list[tuple[Cell, ...]] = []
+    columns = [
+        TableColumn("Method"),
+        TableColumn("Model"),
+        TableColumn("RMSE", unit, digits),
+        *(_metric_column(run, name) for name in metrics),
+        TableColumn("RMSE, all windows as one", unit, digits),
+    ]
+    rows: list[list[Cell]] = []
     for method in run.methods:
         model = vehicle_model(run, method)
-        pooled = estimate(pooled_rmse(run, method, model).get("all", []))
-        errors = (
-            estimate(list(model_errors(run, method, model, column=name).values()))
-            for name in metrics
-        )
+        errors = [model_errors(run, method, model, column=name) for name in metrics]
         rows.append(
-            (
+            [
                 name_of(method),
                 "personalised" if model == PERSONALISED else "shared",
                 final_error(run, method),
-                *errors,
-                pooled,
-                outcome(run, method),
-            )
+                *(estimate(list(by_seed.values())) for by_seed in errors),
+                estimate(pooled_rmse(run, method, model).get("all", [])),
+            ]
         )
-    unit = run.unit
-    digits = run.target.digits()
+    held_out = [estimate(final(run, method, "held_out_rmse")) for method in run.methods]
+    if any(error.seeds for error in held_out):
+        columns.append(TableColumn("RMSE, vehicles held out", unit, digits))
+        for row, error in zip(rows, held_out, strict=True):
+            row.append(error)
+    columns.append(TableColumn("Seeds"))
+    for row, method in zip(rows, run.methods, strict=True):
+        row.append(outcome(run, method))
     return ReportTable(
         "results",
         "Test error of the model that vehicles use",
-        (
-            TableColumn("Method"),
-            TableColumn("Model"),
-            TableColumn("RMSE", unit, digits),
-            *columns.values(),
-            TableColumn("RMSE, all windows as one", unit, digits),
-            TableColumn("Seeds"),
-        ),
-        tuple(rows),
+        tuple(columns),
+        tuple(map(tuple, rows)),
         f"Per window, mean over vehicles: every vehicle counts the same. {SEEDS_NOTE} MAPE divides "
         f"by |Y| + {EPSILON_Y * run.target.typical:g} {unit} and depends on windows with |Y| < "
         f"{NEAR_ZERO * run.target.typical:g} {unit}{_near_zero(run)}; wMAPE = Σ|e| / Σ|Y| does "
@@ -93,30 +85,12 @@ def results_table(run: RunTables) -> ReportTable:
     )
 
 
-def shared_table(run: RunTables) -> ReportTable:
-    """Return the errors of the shared models, before personalisation."""
-    columns = _columns(run, *_metrics(headline=True), *_metrics(headline=False), *SHARED_COLUMNS)
-    errors = {
-        method: {column: estimate(final(run, method, column)) for column in columns}
-        for method in run.methods
-    }
-    for column in ("final_test_rmse", "held_out_rmse"):
-        if all(isnan(by_column[column].mean) for by_column in errors.values()):
-            del columns[column]
-    *titles, last = (metric.title for metric in METRICS.values() if metric.in_report)
-    return ReportTable(
-        "shared-models",
-        "Shared models before personalisation",
-        (TableColumn("Method"), *columns.values()),
-        tuple(
-            (name_of(method), *(by_column[column] for column in columns))
-            for method, by_column in errors.items()
-        ),
-        "Not what vehicles use where they personalise or learn elevation: these are the networks "
-        "themselves, after the last round unless a column says best validated or final. "
-        f"{SEEDS_NOTE} {', '.join(titles)} and {last} are of the windows of all vehicles as one; "
-        "the weighted mean weighs vehicles by their training windows." + _about_rounds(run),
-    )
+def _metric_column(run: RunTables, metric: str) -> TableColumn:
+    """Return the column of a metric, in the target's unit where it is an energy."""
+    column = declared("rounds")[f"test_{metric}"]
+    if column.unit == ENERGY.unit:
+        return TableColumn(column.title, run.unit, run.target.digits(column.digits))
+    return TableColumn(column.title, column.unit, column.digits)
 
 
 def _near_zero(run: RunTables) -> str:
@@ -181,28 +155,6 @@ def _gain_text(cell: Cell, digits: int) -> str:
     return cell_text(cell.mean, digits) + (interval if cell.seeds > 2 and not cell.copies else "")
 
 
-def _metrics(*, headline: bool) -> list[str]:
-    """Return the columns of the shown metrics, those of the headline or the others."""
-    return [
-        f"test_{name}"
-        for name, metric in METRICS.items()
-        if metric.in_report and metric.headline == headline
-    ]
-
-
-def _columns(run: RunTables, *names: str) -> dict[str, TableColumn]:
-    """Return the columns of the table of rounds by name, as a report heads them; Wh is the target's
-    unit.
-    """
-    columns = {}
-    for name in names:
-        column = declared("rounds")[name]
-        energy = column.unit == ENERGY.unit
-        digits = run.target.digits(column.digits) if energy else column.digits
-        columns[name] = TableColumn(column.title, run.unit if energy else column.unit, digits)
-    return columns
-
-
 def outcome(run: RunTables, method: str) -> str:
     """Return the finished and diverged seeds: "2; seed 3 diverged at round 17"."""
     finished = len(final(run, method, "test_rmse"))
@@ -251,42 +203,6 @@ def _about_rounds(run: RunTables) -> str:
     """Return the end of a note: final is not after equally many rounds."""
     unequal = unequal_rounds(run)
     return f" Final is after a method's own last round. {unequal}" if unequal else ""
-
-
-def thresholds_table(run: RunTables) -> ReportTable:
-    """Return rounds until the test error first reaches a target (`eq:rounds_to_threshold`).
-
-    Without rows for runs on different data, whose lowest error is no target for all.
-    """
-    finals = [final(run, method, "test_rmse") for method in run.methods if run.same_data]
-    lowest = min((float(np.mean(values)) for values in finals if values), default=nan)
-    rows = tuple(
-        (name_of(method), *(_rounds_to(run, method, lowest * (1 + margin)) for margin in MARGINS))
-        for method in run.methods
-        if np.isfinite(lowest)
-    )
-    return ReportTable(
-        "rounds-to-threshold",
-        "Rounds until the shared model first reaches a test RMSE",
-        (
-            TableColumn("Method"),
-            *(TableColumn(f"≤ {100 * margin:g} % above the lowest") for margin in MARGINS),
-        ),
-        rows,
-        "Median over seeds, and how many of them got there. The lowest final mean of this run is "
-        f"{amount(run.target, lowest)}. Rounds without an evaluation cannot count."
-        + _about_rounds(run),
-    )
-
-
-def _rounds_to(run: RunTables, method: str, target: float) -> str:
-    of_method = curves(run, method, "test_rmse")
-    every = [*((of_method.rounds, v) for v in of_method.values), *of_method.lost.values()]
-    when = [rounds_to_threshold(at.astype(int).tolist(), v.tolist(), target) for at, v in every]
-    reached = [at for at in when if at != float("inf")]
-    if not when:
-        return "–"
-    return f"{median(reached):g} ({len(reached)} of {len(when)})" if reached else "never"
 
 
 def strata_table(run: RunTables) -> ReportTable:
@@ -390,8 +306,6 @@ TABLES: tuple[Callable[[RunTables], ReportTable], ...] = (
     differences_table,
     privacy_table,
     strata_table,
-    shared_table,
-    thresholds_table,
     time_table,
 )
 

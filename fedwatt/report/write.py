@@ -81,8 +81,6 @@ def write_report(*runs: str | Path, out: str | Path | None = None, pdf: bool = F
         write_text(out / "tables" / f"{table.name}.csv", table.csv())
     figures = []
     for kind in FIGURES:
-        if not kind.applies(run):
-            continue
         figure = kind.draw(run)
         svg = saved(figure)
         write_bytes(out / "figures" / f"{kind.name}.svg", svg)

@@ -49,8 +49,7 @@ class Source(Checked):
     """The source of the vehicles."""
 
     data: str = "synthetic"
-    """"synthetic"; "sketch", driving in outline that is quick to make; or the folder of a fleet
-    made by `fedwatt data`."""
+    """"synthetic", or the folder of a fleet made by `fedwatt data`."""
     vehicles: int = number(0, "[0, inf]", "(0: 20 synthetic or all stored)")
     """How many vehicles; 0: 20 synthetic ones, or all of a stored fleet."""
     seed: int = 0
@@ -104,8 +103,6 @@ class Deployment(Checked):
     over_selection: float = number(0.0, "[0, 2]")
     """Share of vehicles called beyond `participation`; a round, and the evaluation of its model,
     closes with the replies that it would have had without them."""
-    minimum_replies: int = number(1, "[1, inf]")
-    """A round with fewer usable replies makes no model."""
     poll_seconds: float = number(0.1, "(0, 1]")
     """Pause between two polls for replies."""
     weight_cap: float = number(5.0, "[1, inf]", "(inf switches it off)")

@@ -88,7 +88,7 @@ def choose_recipe(tables: Mapping[str, Any]) -> RunRecipe:
     source = from_table(Source, tables.get("fleet", {}), "fleet")
     methods = [choose(table).method for table in tables.get("method", default_methods(tables))]
     private = any(method.server.private for method in methods)
-    if source.data == "sketch" or private:
+    if private:
         return PLAIN
     if source.data != "synthetic":
         return stored_recipe(fleet_folder(source))

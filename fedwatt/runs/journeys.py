@@ -25,8 +25,8 @@ from torch import Tensor
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import survey_fleet
-from fedwatt.elevation.own_map import own_maps
 from fedwatt.elevation.survey import mass_kg
+from fedwatt.elevation.vehicle_map import vehicle_maps
 from fedwatt.errors import DataError, RunError
 from fedwatt.federation import Federation
 from fedwatt.federation.evaluate import Predictions
@@ -41,7 +41,6 @@ from fedwatt.journeys.intervals import (
     fleet_intervals,
     fleet_means,
     residual_sums,
-    score_sums,
     validation_scores,
 )
 from fedwatt.journeys.mixture import Mixture, chosen_mixture, unvalidated_mixture
@@ -132,7 +131,7 @@ def write_trip_prior(
 
 def _add_intervals(file: Path, label: str, scores: Sequence[Scores]) -> None:
     """Add the intervals of a method, from its vehicles' scores, to a file of the run."""
-    means = fleet_means(map(score_sums, scores))
+    means = fleet_means(scores)
     intervals = fleet_intervals(contribution(vehicle, means) for vehicle in scores)
     _add(file, label, intervals.to_json())
 
@@ -274,16 +273,16 @@ def learn_run_routes(config: RunConfig) -> FleetRoutes:
     names = [vehicle.name for vehicle in source_vehicles(config.fleet, config.data)]
     never = held_out_vehicles(names, config.data.held_out, config.data.split_seed)
     learned = learned_elevation(config)
-    boards = {
-        vehicle.name: route_board(vehicle, config, learned.maps[vehicle.name])
+    routes_by_vehicle = {
+        vehicle.name: vehicle_route_passes(vehicle, config, learned.maps[vehicle.name])
         for vehicle in source_vehicles(config.fleet, config.data)
         if vehicle.name not in never
     }
     add = add_up if config.secure.enabled else None
-    return learn_routes(boards, config.elevation, add_up=add, hills=learned.shared)
+    return learn_routes(routes_by_vehicle, config.elevation, add_up=add, elevations=learned.shared)
 
 
-def own_elevation(
+def vehicle_elevation(
     vehicle: Vehicle, config: RunConfig, shared: ElevationMap | None
 ) -> ElevationMap | None:
     """Return the vehicle's own map: the shared one and private nodes that lower its errors.
@@ -295,10 +294,10 @@ def own_elevation(
     enough = len({trip.recording for trip in vehicle.trips}) >= FEWEST_TRIPS
     contributors = frozenset([vehicle.name] if enough else [])
     survey = survey_fleet([vehicle], contributors, shared.grid, config.elevation, config.data)
-    return own_maps(*survey, shared, config.elevation)[vehicle.name]
+    return vehicle_maps(*survey, shared, config.elevation)[vehicle.name]
 
 
-def route_board(
+def vehicle_route_passes(
     vehicle: Vehicle, config: RunConfig, elevation_map: ElevationMap | None
 ) -> VehicleRoutes:
     """Return a vehicle's passes of its training and validation trips."""
@@ -316,7 +315,7 @@ def vehicle_routes(run: Path, config: RunConfig, vehicle: Vehicle) -> RouteModel
     if len({trip.recording for trip in vehicle.trips}) >= FEWEST_TRIPS:
         vehicle = prepared(vehicle, config.data)  # as the fleet's own vehicles were
     return fleet.personalised(
-        route_board(vehicle, config, own_elevation(vehicle, config, fleet.hills)),
+        vehicle_route_passes(vehicle, config, vehicle_elevation(vehicle, config, fleet.elevations)),
         vehicle.name,
         contributed=vehicle.name in fleet.insiders,
         capacity_wh=float(vehicle.facts.get("pack_capacity_wh") or 0.0),

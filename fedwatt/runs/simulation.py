@@ -144,7 +144,8 @@ class Simulation(RunBackend):
             evaluated,
             share,
             alone=[
-                federation_for(config, choice, own_map, model=self.model_given) for own_map in alone
+                federation_for(config, choice, vehicle_map, model=self.model_given)
+                for vehicle_map in alone
             ],
             personalisation=config.personalisation,
             on_done=run.observer.on_baseline,

@@ -22,7 +22,6 @@ from fedwatt.errors import DataError, SettingError, counted
 from fedwatt.runs.config import RunConfig, Source
 from fedwatt.runs.observers import SILENT, Observer
 from fedwatt.synthetic.fleet import TownVehicles
-from fedwatt.synthetic.sketch import SketchedVehicles
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import StoredVehicles
 from fedwatt.windows import DataSettings, Fleet, build_fleet
@@ -91,7 +90,7 @@ def made_on_demand(source: Source, vehicles: int) -> bool:
     By itself only where vehicles are made: of a stored fleet those without the label are left out,
     which takes reading them all.
     """
-    large = vehicles >= ON_DEMAND_FROM and source.data in ("synthetic", "sketch")
+    large = vehicles >= ON_DEMAND_FROM and source.data == "synthetic"
     return source.made == "on-demand" or (source.made == "auto" and large)
 
 
@@ -102,8 +101,6 @@ def vehicle_maker(source: Source) -> Maker:
     trips = source.trips
     if source.data == "synthetic":
         return TownVehicles(count, seed, trips)
-    if source.data == "sketch":
-        return SketchedVehicles(count, seed, trips)
     maker = StoredVehicles(str(fleet_folder(source)), source.vehicles)
     if source.vehicles > maker.count:
         raise SettingError(

@@ -66,7 +66,7 @@ class Effort:
 def feasible(
     desired_mps: FloatArray, along: FloatArray, forward: Effort, backward: Effort
 ) -> FloatArray:
-    """Return the fastest speed up to the desired one that can be accelerated to and braked from.
+    """Return the fastest speeds, at most those desired, that acceleration and braking allow.
 
     `along` [points] is the distance, or time, at which each speed is desired.
     """

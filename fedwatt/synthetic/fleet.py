@@ -10,7 +10,6 @@ management log of them.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -48,10 +47,6 @@ class TownVehicles(Maker):
     trips: int
     kind: str = field(default="passenger", repr=False)  # keeps digests of passenger fleets
 
-    data: ClassVar[str] = "synthetic"
-    """Value of `fleet.data` in a configuration."""
-    made: ClassVar[str] = "synthetic"
-
     def __post_init__(self) -> None:
         if self.kind not in PREFIXES:
             raise SettingError(unknown("kind of vehicle", self.kind, PREFIXES))
@@ -71,13 +66,13 @@ class TownVehicles(Maker):
         """
         kind = "" if self.kind == "passenger" else f"{self.kind} "
         what = counted(self.number, f"{kind}vehicle")
-        return f"{self.made}, {what} with {self.trips} trips each, seed {self.seed}"
+        return f"synthetic, {what} with {self.trips} trips each, seed {self.seed}"
 
     @property
     def origin(self) -> Mapping[str, str | int]:
         """The section [fleet] that makes passenger cars again; empty for trucks and buses."""
         sizes = {"vehicles": self.number, "seed": self.seed, "trips": self.trips}
-        return {"data": self.data, **sizes} if self.kind == "passenger" else {}
+        return {"data": "synthetic", **sizes} if self.kind == "passenger" else {}
 
     @property
     def count(self) -> int:

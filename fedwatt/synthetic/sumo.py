@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 import numpy as np
 import polars as pl
@@ -43,7 +42,7 @@ Road = tuple[str, str, bool]  # its two ends, and whether it is an arterial
 
 @dataclass(frozen=True, kw_only=True)
 class SumoTown:
-    """A town with `junctions` along each side and `traffic` other vehicles per hour."""
+    """Settings of a square town: `junctions` along a side, `traffic` other vehicles per hour."""
 
     vehicles: int = 10
     trips: int = 10
@@ -98,35 +97,34 @@ def drive_in_sumo(town: SumoTown, folder: Path) -> pl.DataFrame:
 def write_town(town: SumoTown, folder: Path) -> tuple[Path, Path, Path]:
     """Write the files of SUMO's network and traffic: nodes, edges and trips."""
     folder.mkdir(parents=True, exist_ok=True)
-    roots = _nodes(town), _edges(town), _trips(town)
     files = folder / "town.nod.xml", folder / "town.edg.xml", folder / "town.rou.xml"
-    for root, file in zip(roots, files, strict=True):
-        indent(root)
-        ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
+    roots = {"nodes": _nodes(town), "edges": _edges(town), "routes": _trips(town)}
+    for file, (root, lines) in zip(files, roots.items(), strict=True):
+        text = "\n".join((f"<{root}>", *lines, f"</{root}>\n"))
+        file.write_text(text, encoding="utf-8")
     return files
 
 
-def _nodes(town: SumoTown) -> Element:
+def _nodes(town: SumoTown) -> Iterator[str]:
     at_m = BLOCK_M * (np.arange(town.junctions) - (town.junctions - 1) / 2)
     east_m, north_m = (grid.ravel() for grid in np.meshgrid(at_m, at_m, indexing="ij"))
     height_m = draw_landscape(town.seed).elevation_m(east_m, north_m)
-    root = Element("nodes")
     for number, (x, y, z) in enumerate(zip(east_m, north_m, height_m, strict=True)):
         i, j = divmod(number, town.junctions)
         lights = i % ARTERIAL_EVERY == 0 and j % ARTERIAL_EVERY == 0
-        place = {"id": f"{i}-{j}", "x": f"{x:.2f}", "y": f"{y:.2f}", "z": f"{z:.3f}"}
-        SubElement(root, "node", place, type="traffic_light" if lights else "priority")
-    return root
+        kind = "traffic_light" if lights else "priority"
+        yield f'<node id="{i}-{j}" x="{x:.2f}" y="{y:.2f}" z="{z:.3f}" type="{kind}"/>'
 
 
-def _edges(town: SumoTown) -> Element:
-    root = Element("edges")
+def _edges(town: SumoTown) -> Iterator[str]:
     for begin, other, arterial in _roads(town):
-        size, speed = ("2", f"{ARTERIAL_MPS:.3f}") if arterial else ("1", f"{STREET_MPS:.3f}")
+        lanes = 2 if arterial else 1
+        speed_mps = ARTERIAL_MPS if arterial else STREET_MPS
         for start, end in ((begin, other), (other, begin)):
-            ends = {"id": f"{start}_{end}", "from": start, "to": end}
-            SubElement(root, "edge", ends, numLanes=size, priority=size, speed=speed)
-    return root
+            yield (
+                f'<edge id="{start}_{end}" from="{start}" to="{end}" numLanes="{lanes}" '
+                f'priority="{lanes}" speed="{speed_mps:.3f}"/>'
+            )
 
 
 def _roads(town: SumoTown) -> list[Road]:
@@ -140,15 +138,14 @@ def _roads(town: SumoTown) -> list[Road]:
     return roads
 
 
-def _trips(town: SumoTown) -> Element:
+def _trips(town: SumoTown) -> list[str]:
     """Return the types of all vehicles, then all departures in order of time."""
-    root = Element("routes")
-    SubElement(root, "vType", {"id": "traffic", "sigma": "0.5", "speedDev": "0.1"})
+    types = ['<vType id="traffic" sigma="0.5" speedDev="0.1"/>']
     roads = _roads(town)
-    departures: list[tuple[float, dict[str, str]]] = []
+    departures: list[tuple[float, str]] = []
     for number in range(1, town.vehicles + 1):
         name = f"sumo-{number:03d}"
-        _vehicle_type(root, name, town)
+        types.append(_vehicle_type(name, town))
         rng = generator(town.seed, "sumo trips", name)
         home = roads[int(rng.integers(len(roads)))]
         here = home
@@ -156,8 +153,8 @@ def _trips(town: SumoTown) -> Element:
         for trip in range(town.trips):
             back = here != home and rng.random() < 0.5
             destination = home if back else _elsewhere(roads, here, rng)
-            attributes = _trip(f"{name}.{trip + 1}", name, time_s, here, destination)
-            departures.append((time_s, attributes))
+            departure = _trip(f"{name}.{trip + 1}", name, time_s, here, destination)
+            departures.append((time_s, departure))
             here = destination
             time_s += float(rng.uniform(*REST_S))
     rng = generator(town.seed, "sumo traffic")
@@ -165,20 +162,15 @@ def _trips(town: SumoTown) -> Element:
     for number, time_s in enumerate(rng.uniform(0, last_s, int(town.traffic * last_s / 3600))):
         start, end = (roads[int(i)] for i in rng.choice(len(roads), 2, replace=False))
         departures.append((time_s, _trip(f"traffic.{number}", "traffic", time_s, start, end)))
-    for _, attributes in sorted(departures, key=lambda departure: departure[0]):
-        SubElement(root, "trip", attributes)
-    return root
+    ordered = sorted(departures, key=lambda departure: departure[0])
+    return [*types, *(line for _, line in ordered)]
 
 
-def _trip(name: str, kind: str, time_s: float, start: Road, end: Road) -> dict[str, str]:
-    return {
-        "id": name,
-        "type": kind,
-        "depart": f"{time_s:.0f}",
-        "from": f"{start[0]}_{start[1]}",
-        "to": f"{end[0]}_{end[1]}",
-        "departLane": "best",
-    }
+def _trip(name: str, kind: str, time_s: float, start: Road, end: Road) -> str:
+    return (
+        f'<trip id="{name}" type="{kind}" depart="{time_s:.0f}" from="{start[0]}_{start[1]}" '
+        f'to="{end[0]}_{end[1]}" departLane="best"/>'
+    )
 
 
 def _elsewhere(roads: list[Road], here: Road, rng: Generator) -> Road:
@@ -189,30 +181,19 @@ def _elsewhere(roads: list[Road], here: Road, rng: Generator) -> Road:
     return choice[int(rng.integers(len(choice)))]
 
 
-def _vehicle_type(root: Element, name: str, town: SumoTown) -> None:
+def _vehicle_type(name: str, town: SumoTown) -> str:
     _, vehicle = draw_vehicle(town.kind, generator(town.seed, "vehicle", name))
     duty = DUTIES[town.kind]
     style = draw_style(generator(town.seed, "driver", name), duty)
-    attributes = {
-        "id": name,
-        "emissionClass": "Energy",
-        "length": str(LENGTHS_M[town.kind]),
-        "mass": f"{vehicle.mass_kg:.0f}",
-        "accel": f"{style.accelerating_mps2:.2f}",
-        "decel": f"{style.braking_mps2 + 1:.2f}",
-        "speedFactor": f"{style.speed_factor:.3f}",
-        "maxSpeed": f"{min(duty.top_mps, 50.0):.2f}",
-        "sigma": "0.4",
-    }
-    kind = SubElement(root, "vType", attributes)
+    capacity_wh = vehicle.pack.capacity_wh
     # SUMO has one efficiency each way: that of the map of losses in the middle of its range.
     drivetrain = vehicle.drivetrain
     middle = float(drivetrain.efficiency(np.array(drivetrain.peak_force_n / 5), np.array(12.0)))
     parameters = {
         "has.battery.device": "true",
         "has.fcd.device": "true",
-        "device.battery.capacity": f"{vehicle.pack.capacity_wh:.0f}",
-        "device.battery.chargeLevel": f"{START_CHARGE * vehicle.pack.capacity_wh:.0f}",
+        "device.battery.capacity": f"{capacity_wh:.0f}",
+        "device.battery.chargeLevel": f"{START_CHARGE * capacity_wh:.0f}",
         "airDragCoefficient": f"{DRAG_COEFFICIENT}",
         "frontSurfaceArea": f"{vehicle.drag_area_m2 / DRAG_COEFFICIENT:.3f}",
         "rollDragCoefficient": f"{vehicle.rolling_coefficient:.5f}",
@@ -221,8 +202,13 @@ def _vehicle_type(root: Element, name: str, town: SumoTown) -> None:
         "propulsionEfficiency": f"{middle:.3f}",
         "recuperationEfficiency": f"{vehicle.regeneration_share * middle:.3f}",
     }
-    for key, value in parameters.items():
-        SubElement(kind, "param", {"key": key, "value": value})
+    lines = (f'<param key="{key}" value="{value}"/>' for key, value in parameters.items())
+    return (
+        f'<vType id="{name}" emissionClass="Energy" length="{LENGTHS_M[town.kind]}" '
+        f'mass="{vehicle.mass_kg:.0f}" accel="{style.accelerating_mps2:.2f}" '
+        f'decel="{style.braking_mps2 + 1:.2f}" speedFactor="{style.speed_factor:.3f}" '
+        f'maxSpeed="{min(duty.top_mps, 50.0):.2f}" sigma="0.4">{"".join(lines)}</vType>'
+    )
 
 
 def _run(command: list[str | Path]) -> None:

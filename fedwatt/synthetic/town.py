@@ -268,7 +268,7 @@ EARTH_RADIUS_M = 6_371_000.0
 
 @dataclass(frozen=True, eq=False)
 class Town:
-    """`places` are the nodes [places] where people work, shop and meet."""
+    """Elevation and roads of a town, and the nodes [places] where people work, shop and meet."""
 
     landscape: Landscape
     roads: RoadNetwork

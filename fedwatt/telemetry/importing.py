@@ -248,7 +248,7 @@ def vehicles_from_frame(
 
 
 class FrameReader(MappingReader):
-    """Reads a frame through a mapping, by way of a file, so that no row is treated otherwise."""
+    """A reader of a frame that writes it to a file first: rows are treated like those of files."""
 
     def __init__(self, frame: pl.DataFrame, mapping: CsvMapping, *, unlabelled: bool) -> None:
         super().__init__((), mapping, unlabelled=unlabelled)

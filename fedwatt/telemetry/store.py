@@ -57,9 +57,10 @@ def folder_name(vehicle: str) -> str:
     return name
 
 
-def write_vehicle(folder: Path, vehicle: Vehicle) -> None:
-    """Write a vehicle into the new folder `folder`."""
-    vehicle.refuse_unless_trainable()
+def write_vehicle(folder: Path, vehicle: Vehicle, *, unlabelled: bool = False) -> None:
+    """Write a vehicle into the new folder `folder`; `unlabelled` allows trips without energy."""
+    if not unlabelled:
+        vehicle.refuse_unless_trainable()
     description = {
         "format": FORMAT,
         "name": vehicle.name,
@@ -104,13 +105,15 @@ def read_vehicle(folder: Path) -> Vehicle:
 
 
 def _trip(description: Mapping[str, Any]) -> Trip:
-    """Return a described trip without its channels."""
+    """Return the trip of an entry of vehicle.json, without its channels."""
     recording = str(description.get("recording", ""))
     start_time_s = float(description.get("start_time_s", math.nan))
     return Trip(str(description["name"]), {}, recording, start_time_s=start_time_s)
 
 
-def write_fleet(path: Path, vehicles: Iterable[Vehicle], source: str) -> None:
+def write_fleet(
+    path: Path, vehicles: Iterable[Vehicle], source: str, *, unlabelled: bool = False
+) -> None:
     """Write all vehicles into the new folder `path`, holding one in memory at a time."""
     path = Path(path)
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
@@ -126,7 +129,7 @@ def write_fleet(path: Path, vehicles: Iterable[Vehicle], source: str) -> None:
                     "Names must be unique within a fleet: rename or merge them."
                 )
             written.add(folder.lower())
-            write_vehicle(fresh / folder, vehicle)
+            write_vehicle(fresh / folder, vehicle, unlabelled=unlabelled)
         if not written:
             raise DataError(f"There are no vehicles to write to {path} (from {source}).")
         description = {"format": FORMAT, "interval_s": INTERVAL_S, "source": source}
@@ -183,7 +186,7 @@ class StoredVehicles(Maker):
         return unquote(self._folders[place].name)
 
     def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
-        """Read from their folders."""
+        """Read the vehicles at these places from their folders."""
         return [read_vehicle(self._folders[place]) for place in places]
 
 

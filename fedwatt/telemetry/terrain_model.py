@@ -165,7 +165,7 @@ SRTM_POSTS = (1201, 3601)
 
 
 class Terrain(Protocol):
-    """Anything that knows heights."""
+    """A source of heights: a tile, or several."""
 
     def elevation_m(self, latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
         """Return the height at each position, NaN where unknown. [seconds]."""

@@ -43,7 +43,7 @@ class DataSettings(Checked):
 
     `features` is a feature set ("base", "physics", "elevation"), single features, or several of
     them separated by commas. `target` is what a window predicts, one of `fedwatt.windows.targets`,
-    and with a `horizon` the target of that many samples after it. `window` and the strides are in
+    and with a `horizon` the target that many samples later. `window` and the strides are in
     samples: `stride` between training windows, `evaluation_stride` between validation and test
     windows. With `label_scaling` "vehicle" a label is centred and scaled like a feature, from
     training windows; with "fleet" it is divided by `label_scale_wh`, in the target's unit. `split`
@@ -203,7 +203,7 @@ class Fleet:
         """Forget the vehicles of the last round, in a lazy fleet."""
 
     def train_windows(self, place: int) -> int:
-        """Return n_k of the vehicle at a place."""
+        """Return the number of training windows n_k of the vehicle at a place."""
         return len(self.clients[place].ends["train"])
 
     def sample(self, count: int) -> list[int]:
@@ -233,7 +233,7 @@ class Fleet:
         return self.settings.columns
 
     def windows(self, split: str) -> int:
-        """Return number of windows of a split, reckoned from the vehicles at hand.
+        """Return the number of windows of a split, estimated from the vehicles in memory.
 
         Held-out vehicles have no part in training.
         """

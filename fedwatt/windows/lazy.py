@@ -127,7 +127,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer requests until there are no more."""
+    """Make the vehicles that each request asks for, until the input ends."""
     while True:
         try:
             request = pickle.load(questions)
@@ -144,14 +144,10 @@ def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
 class Maker(ABC):
     """Makes any vehicle of a fleet; names ascend in natural order with the places."""
 
-    at_once: ClassVar[int] = 1
-    """Vehicles that are best made together."""
-
     def all(self) -> Iterator[Vehicle]:
-        """Yield all vehicles; only vehicles that are made together are in memory at a time."""
-        places = range(self.count)
-        for first in places[:: self.at_once]:
-            yield from self.vehicles(places[first : first + self.at_once])
+        """Yield all vehicles, one in memory at a time."""
+        for place in range(self.count):
+            yield from self.vehicles([place])
 
     def fleet(self, settings: DataSettings | None = None) -> Fleet:
         """Return a fleet of all vehicles, made at once; without settings, the default ones."""

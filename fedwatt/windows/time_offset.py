@@ -76,7 +76,10 @@ def vehicle_lag_s(vehicle: Vehicle, split_of: Mapping[str, str]) -> float:
     training = [trip for trip in vehicle.trips if split_of.get(trip.name) == "train"]
     lags = np.arange(0, LONGEST_S + STEP_S / 2, STEP_S)
     left = np.array(
-        [_left(training, names, vehicle.name, float(time_offset)) for time_offset in lags]
+        [
+            _unexplained_variance(training, names, vehicle.name, float(time_offset))
+            for time_offset in lags
+        ]
     )
     best = int(np.argmin(left))
     if left[best] > CLEAR_GAIN * left[0]:
@@ -88,8 +91,10 @@ def vehicle_lag_s(vehicle: Vehicle, split_of: Mapping[str, str]) -> float:
     return round(time_offset / RESOLUTION_S) * RESOLUTION_S
 
 
-def _left(trips: Iterable[Trip], names: tuple[str, ...], vehicle: str, lag_s: float) -> float:
-    """Return the residual variance of segments' energy at this time offset, Wh²."""
+def _unexplained_variance(
+    trips: Iterable[Trip], names: tuple[str, ...], vehicle: str, lag_s: float
+) -> float:
+    """Return the variance of segments' energy that features delayed by `lag_s` leave, Wh²."""
     features = []
     energy_wh = []
     for trip in trips:

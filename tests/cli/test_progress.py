@@ -45,8 +45,6 @@ def test_hills_without_private_ground_are_none_at_all() -> None:
     assert (
         "with 1 vehicle none has as many; with elevation.private = false no vehicle has" in message
     )
-    noisy = ElevationSettings(noise_multiplier=1.0, area=(42.2, 42.3, -83.8, -83.7))
-    assert "none surely has as many, with the noise on counts" in describe_elevation(lonely, noisy)
     stub.nodes = 0
     assert "roads count as level: no vehicle has positions" in describe_elevation(
         lonely, ElevationSettings()

@@ -158,7 +158,7 @@ def test_a_vehicle_without_trips_has_the_fleets_scaling():
 
 def test_few_validation_trips_do_not_give_the_fleets_map_up(run, vehicles, tmp_path, monkeypatch):
     empty = empty_map(Grid(cell_m=80.0))
-    monkeypatch.setattr("fedwatt.edge.adapt.own_elevation", lambda *arguments: empty)
+    monkeypatch.setattr("fedwatt.edge.adapt.vehicle_elevation", lambda *arguments: empty)
     nodes = []
     for trips in (5, 20):
         card = adapt(run, tmp_path / "car.onnx", vehicle=few(vehicles[5], trips)).card

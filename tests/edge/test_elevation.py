@@ -299,9 +299,9 @@ def test_what_a_plan_says_of_its_road_is_used(hilly):
 def test_training_and_vehicle_read_the_same_climb(hilly):
     vehicle = located_vehicle()
     trained_on = with_elevation(vehicle, elevation_field()).trips[0].channels
-    on_board = predict_trip(hilly, vehicle.trips[0], vehicle.name).trip.channels
+    vehicle_field = predict_trip(hilly, vehicle.trips[0], vehicle.name).trip.channels
     for name in CLIMB:
-        assert on_board[name] == pytest.approx(trained_on[name], abs=1e-5)
+        assert vehicle_field[name] == pytest.approx(trained_on[name], abs=1e-5)
 
 
 def test_a_snapshot_keeps_the_ground_driven_over(hilly):

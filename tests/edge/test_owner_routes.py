@@ -49,7 +49,7 @@ def test_one_car_learns_its_roads_from_its_own_trips(cars, folder):
     owner_model = route_model("electric-car", Departure(vehicle=folder))
     owner = forecasts(owner_model, new)
     assert owner_model.trips == LEARNED
-    assert owner_model.hills is not None and owner_model.hills.nodes
+    assert owner_model.elevations is not None and owner_model.elevations.nodes
     assert np.mean([forecast.known for forecast, _ in unseen]) == 0
     assert np.mean([forecast.known for forecast, _ in owner]) > 0.5
     assert median_error(owner) < 0.8 * median_error(unseen)

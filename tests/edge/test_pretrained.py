@@ -67,7 +67,7 @@ def test_a_map_gives_elevations_to_a_route_that_has_none():
 
 def test_what_ships_names_no_place_and_no_vehicle():
     fleet = shipped_fleet()
-    assert fleet.insiders == frozenset() and fleet.hills is None
+    assert fleet.insiders == frozenset() and fleet.elevations is None
     assert not len(fleet.driving.keys)
     assert (fleet.roads.sums.vehicles >= 3).all()
 

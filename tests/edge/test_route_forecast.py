@@ -14,7 +14,7 @@ from fedwatt.edge.trips import estimate_range, predict_trip
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.route_exchange import learn_routes
-from tests.journeys.towns import DEGREE_M, boards
+from tests.journeys.towns import DEGREE_M, routes_by_vehicle
 
 from .toys import trained
 
@@ -23,7 +23,7 @@ MORNING = datetime(2026, 11, 16, 8)
 
 @pytest.fixture(scope="module")
 def file(vehicle, tmp_path_factory):
-    everybody = boards(4)
+    everybody = routes_by_vehicle(4)
     fleet = learn_routes(everybody, ElevationSettings())
     personal_model = fleet.personalised(everybody["car-0"], "car-0", capacity_wh=16_000.0)
     out = tmp_path_factory.mktemp("routes") / "model.onnx"

@@ -25,10 +25,10 @@ Trained = tuple[Federation, Predictions, Predictions]
 """A federation, and what its global and personalised models predict."""
 
 
-def trained(vehicles: list[Vehicle], *, hills: bool) -> Trained:
-    features = "speed, elevation" if hills else "speed"
+def trained(vehicles: list[Vehicle], *, elevations: bool) -> Trained:
+    features = "speed, elevation" if elevations else "speed"
     data = DataSettings(features=features, window=20, stride=4)
-    if hills:
+    if elevations:
         vehicles = list(add_elevation(vehicles, learn(vehicles, SETTINGS, data)))
     built = build_fleet(vehicles, data, "toys")
     model = get_model("mlp", window=20, features=len(built.features), hidden=(16, 8))
@@ -47,7 +47,7 @@ def errors_wh(federation: Federation, test: np.ndarray) -> np.ndarray:
 
 def with_and_without(vehicles: list[Vehicle], level: Trained) -> list[tuple[np.ndarray, ...]]:
     """Test RMSE by vehicle, as it would predict and without elevation; global, personalised."""
-    federation, *hilly = trained(vehicles, hills=True)
+    federation, *hilly = trained(vehicles, elevations=True)
     below, *remaining = level
     return [
         (errors_wh(federation, trip.test), errors_wh(below, other.test))
@@ -63,7 +63,7 @@ def sound() -> list[Vehicle]:
 @pytest.fixture(scope="module")
 def level(sound) -> Trained:
     """Of most faults it is the same: energy and speed do not depend on positions."""
-    return trained(sound, hills=False)
+    return trained(sound, elevations=False)
 
 
 def test_sound_positions_help_a_network(sound, level):
@@ -79,7 +79,7 @@ def test_a_vehicle_without_positions_predicts_as_well_as_in_a_fleet_without_elev
 
 def level_for(vehicles: list[Vehicle], fault, level: Trained) -> Trained:
     """A ferry has other speeds, too."""
-    return trained(vehicles, hills=False) if fault is ferry else level
+    return trained(vehicles, elevations=False) if fault is ferry else level
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)

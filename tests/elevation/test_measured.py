@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.elevation.climb import measured_rise_m, own_rise_m, trip_rise_m
+from fedwatt.elevation.climb import measured_rise_m, trip_rise_m, vehicle_rise_m
 from fedwatt.elevation.compare import compare
 from fedwatt.elevation.elevation_map import empty_map
 from fedwatt.elevation.grid import Grid
@@ -106,7 +106,7 @@ def test_measured_seconds_come_first_and_the_field_fills_the_rest(mixed):
     half = trip.channels["elevation_m"].copy()
     half[len(half) // 2 :] = np.nan
     partly = replace(trip, channels={**trip.channels, "elevation_m": half})
-    rise = own_rise_m(partly, field)
+    rise = vehicle_rise_m(partly, field)
     middle = len(half) // 2
     assert rise[:middle] == pytest.approx(measured_rise_m(trip)[:middle])
     by_field = trip_rise_m(trip, field)[middle:]

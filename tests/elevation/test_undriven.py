@@ -5,7 +5,7 @@ import pytest
 
 from fedwatt.elevation.elevation_map import ElevationMap, bare_map
 from fedwatt.elevation.grid import Grid, find
-from fedwatt.elevation.own_map import REACH, with_undriven_nodes
+from fedwatt.elevation.vehicle_map import REACH, with_undriven_nodes
 
 GRID = Grid()
 ROW = 7_000 << 32

@@ -19,7 +19,7 @@ from tests.federation.reference import gathered
 @dataclass
 class Ditto(Plain):
     lam: float = 0.1
-    rate_own: float = 1.0
+    rate_personal: float = 1.0
 
     def prepare(self) -> None:
         self.v: Table = {}
@@ -28,7 +28,7 @@ class Ditto(Plain):
         v = self.v.get(client.name, self.w).clone()
         for x, y in self.batches(client):
             pull = self.lam * (v - self.w)
-            v = v - self.rate_own * self.learning_rate * (self.gradient(v, x, y) + pull)
+            v = v - self.rate_personal * self.learning_rate * (self.gradient(v, x, y) + pull)
         self.v[client.name] = v
         return super().local(client)
 

@@ -14,7 +14,6 @@ from fedwatt.federation.participation import (
 from fedwatt.randomness import generator
 from fedwatt.synthetic import synthetic_fleet
 from fedwatt.synthetic.fleet import TownVehicles
-from fedwatt.synthetic.sketch import SketchedVehicles
 from fedwatt.windows import lazy
 
 TRAINING = Training(rounds=2, participation=0.5, steps=3, batch=16)
@@ -46,7 +45,7 @@ def test_a_buffer_takes_vehicles_on_demand():
 def test_only_a_sample_and_the_participants_are_ever_made(monkeypatch):
     monkeypatch.setattr("fedwatt.federation.state.DENSE_BYTES", 0)
     monkeypatch.setattr(lazy, "SAMPLE", 30)
-    fleet = SketchedVehicles(100_000, 0, 3).lazy_fleet()
+    fleet = TownVehicles(100_000, 0, 3).lazy_fleet()
     training = Training(rounds=3, participation=1e-4, steps=1, evaluate_vehicles=20)
     federation = Federation(fleet, training=training, device="cpu")
     trained = federation.train("scaffold")
@@ -90,7 +89,7 @@ def test_no_vehicle_of_a_round_is_made_twice_for_it(monkeypatch):
 
     monkeypatch.setattr(lazy.Workers, "make", noted)
     monkeypatch.setattr(lazy, "SAMPLE", 2)
-    fleet = SketchedVehicles(400, 0, 3).lazy_fleet()
+    fleet = TownVehicles(400, 0, 3).lazy_fleet()
     training = Training(rounds=4, participation=0.01, steps=1, evaluate_every=4)
     trained = Federation(fleet, training=training, device="cpu").train("fedavg")
     requests = [row["vehicle"] for row in trained.history.clients]

@@ -132,9 +132,9 @@ def test_local_work_of_a_vehicle() -> None:
     assert steps(130, 0.5, deadline=8) == 4
     assert steps(6400, 0.29, deadline=100) == 29
     assert steps(130, 1.0, deadline=8) == 6
-    assert steps(130, 0.5, own_deadline=1) == 3
-    assert steps(130, 0.5, own_deadline=1, deadline=4) == 2
-    assert steps(130, 0.25, own_deadline=1, stragglers="drop") == 0
+    assert steps(130, 0.5, relative_deadline=1) == 3
+    assert steps(130, 0.5, relative_deadline=1, deadline=4) == 2
+    assert steps(130, 0.25, relative_deadline=1, stragglers="drop") == 0
     assert steps(130, 0.5, deadline=8, stragglers="drop") == 0
     assert steps(130, 1.0, deadline=8, stragglers="drop") == 6
 

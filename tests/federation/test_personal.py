@@ -78,7 +78,7 @@ DITTO = {
 
 @pytest.mark.parametrize("schedule", DITTO, ids=["full", "partial"])
 def test_ditto_on_the_toy(schedule) -> None:
-    method = get("ditto", lam_own=0.5)
+    method = get("ditto", lam_personal=0.5)
     assert toy_rounds(method, schedule) == toy_rounds(get("fedavg"), schedule)
     for (toy, state), row in zip(toy_states(method, schedule), DITTO[schedule], strict=True):
         # A vehicle that never took part would drive with the model that it would begin at.
@@ -125,7 +125,7 @@ def test_personal_heads_on_the_toy(when: str, schedule) -> None:
         body, head = state.weights[0].tolist()
         client_state = state.client_state
         heads = (
-            torch.where(client_state["has_head"][..., None], client_state["own_head"], 1.0)
+            torch.where(client_state["has_head"][..., None], client_state["personal_head"], 1.0)
             .flatten()
             .tolist()
         )
@@ -162,9 +162,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], type[Plain], dict[str, Any]]] = {
     "ditto": ("ditto", {}, plain.Ditto, {}),
     "ditto, slower": (
         "ditto",
-        {"lam_own": 1.0, "rate_own": 0.5},
+        {"lam_personal": 1.0, "rate_personal": 0.5},
         plain.Ditto,
-        {"lam": 1.0, "rate_own": 0.5},
+        {"lam": 1.0, "rate_personal": 0.5},
     ),
     "fedrep": (
         "fedrep",
@@ -209,7 +209,7 @@ def test_agrees_with_one_vehicle_at_a_time(name: str, precision: str) -> None:
 def test_dittos_global_half_is_the_plain_method(plainly: str) -> None:
     local, at, server = plainly.partition("@")
     both = zip(
-        states(federation(), quick(f"{local}+own-model{at}{server}")),
+        states(federation(), quick(f"{local}+personal-model{at}{server}")),
         states(federation(), quick(plainly)),
         strict=True,
     )
@@ -236,13 +236,13 @@ def test_own_models_do_not_mind_how_replies_are_taken_in(terms: dict) -> None:
         *_, last = states(fed, get(f"{name}{private}", **settings))
         result.append(last)
     assert torch.equal(result[0].weights, result[1].weights)
-    assert result[1].client_state["has_own"].any()
+    assert result[1].client_state["has_personal"].any()
 
 
 def test_ditto_without_a_pull_is_training_alone() -> None:
     # A fleet of that vehicle alone, with the same name and so the same batches.
     fed = federation(participation=1.0)
-    method = get("ditto", lam_own=0.0)
+    method = get("ditto", lam_personal=0.0)
     first = random_fleet(SIZES).clients[0]
     lonely = federation((SIZES[0],), participation=1.0)
     assert lonely.fleet.clients[0].name == first.name
@@ -255,7 +255,7 @@ def test_a_strong_pull_keeps_the_own_model_at_the_broadcast_one() -> None:
     fed = federation(
         learning_rate=0.05, schedule="constant", participation=1.0, precision="float64"
     )
-    method = get("ditto", rate_own=1e-6, lam_own=1 / (1e-6 * 0.05))
+    method = get("ditto", rate_personal=1e-6, lam_personal=1 / (1e-6 * 0.05))
     state, _ = fed.start(method)
     for _ in range(2):
         sent = state.weights[0]
@@ -266,7 +266,7 @@ def test_a_strong_pull_keeps_the_own_model_at_the_broadcast_one() -> None:
 
 def test_an_own_model_that_leaves_the_finite_numbers_stays(caplog) -> None:
     fed = federation((70, 33), participation=1.0)
-    method = get("ditto", rate_own=1e30)
+    method = get("ditto", rate_personal=1e30)
     after, _ = fed.advance(method, fed.start(method)[0])
     assert torch.equal(personalised_models(fed, method, after), after.weights[0].expand(2, -1))
     assert "the personalised model of car-000 is not finite" in caplog.text
@@ -384,7 +384,7 @@ def test_fedper_without_a_head_is_fedavg() -> None:
 def test_fedper_with_nothing_but_a_head_is_training_alone() -> None:
     fed = federation(model=AllHead(4, 8, (7, 5)), participation=1.0)
     fedper = get("fedrep", head_training="together")
-    ditto = get("ditto", lam_own=0.0)
+    ditto = get("ditto", lam_personal=0.0)
     for all_own, beside in zip(states(fed, fedper), states(fed, ditto), strict=True):
         assert torch.equal(all_own.weights, fed.start(fedper)[0].weights)
         assert torch.equal(

@@ -80,7 +80,7 @@ FAR = (
 
 def test_personal_columns_are_of_the_models_that_vehicles_drive_with() -> None:
     federation = line_federation(FAR, training={"rounds": 1})
-    first, row = federation.train(get("ditto", lam_own=0.0)).history.rounds
+    first, row = federation.train(get("ditto", lam_personal=0.0)).history.rounds
     assert row["test_rmse"] == approx(sqrt((3 * 1.5**2 + 1.75**2) / 4))
     assert row["personal_rmse"] == approx(sqrt((3 * 0.75**2 + 1.0**2) / 4))
     assert row["personal_rmse_macro"] == approx((0.75 + 1.0) / 2)

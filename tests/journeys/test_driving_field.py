@@ -10,20 +10,20 @@ from fedwatt.journeys.driving_field import (
     SUMS,
     DrivingField,
     add,
-    on_board,
     published,
+    vehicle_field,
     vehicle_sums,
 )
 from fedwatt.metrics.sums import add_up, in_process, plainly
 
-from .towns import GRID, a_vehicle, board, boards
+from .towns import GRID, a_vehicle, routes_by_vehicle, vehicle_routes
 
 AREA = (41.99, 42.08, -83.01, -82.99)
 SETTINGS = ElevationSettings(area=AREA)
 
 
 def test_a_trip_adds_its_metres_seconds_and_stops():
-    vehicle_board = board(a_vehicle("car-0"))
+    vehicle_board = vehicle_routes(a_vehicle("car-0"))
     for driven_pass in vehicle_board.passes:
         total = dict(zip(SUMS, driven_pass.sums.sums.sum(axis=0), strict=True))
         speed = driven_pass.trip.channels["speed_mps"]
@@ -35,9 +35,9 @@ def test_a_trip_adds_its_metres_seconds_and_stops():
 
 
 def test_the_field_knows_how_fast_each_place_is_driven():
-    fleet = published([vehicle_board.sums for vehicle_board in boards().values()], 3)
+    fleet = published([vehicle_board.sums for vehicle_board in routes_by_vehicle().values()], 3)
     field = DrivingField(GRID, fleet)
-    route = board(a_vehicle("other", trips=1)).passes[0].route
+    route = vehicle_routes(a_vehicle("other", trips=1)).passes[0].route
     rates, reference = field.read(route.cells(GRID))
     at = route.metres_at
     slow = (at > 300) & (at < 800)
@@ -50,32 +50,32 @@ def test_the_field_knows_how_fast_each_place_is_driven():
 
 
 def test_cells_of_fewer_than_k_vehicles_are_not_published():
-    alone = board(a_vehicle("far", start_km=20.0))
-    everybody = {**boards(3), "far": alone}
+    alone = vehicle_routes(a_vehicle("far", start_km=20.0))
+    everybody = {**routes_by_vehicle(3), "far": alone}
     fleet = published([vehicle_board.sums for vehicle_board in everybody.values()], 3)
     assert (fleet.vehicles >= 3).all()
     assert not np.isin(alone.sums.keys, fleet.keys).any()
     # On board the vehicle still knows its own street.
-    field = on_board(fleet, alone.sums, GRID, contributed=True)
+    field = vehicle_field(fleet, alone.sums, GRID, contributed=True)
     assert field.read(alone.passes[0].cells)[1].all()
 
 
 def test_a_training_trip_reads_a_field_that_has_no_part_of_itself():
-    everybody = boards(4)
+    everybody = routes_by_vehicle(4)
     vehicle_board = everybody["car-0"]
     passes, *remaining = vehicle_board.passes
     fleet = published([board_.sums for board_ in everybody.values()], 3)
-    field = on_board(fleet, vehicle_board.sums, GRID, contributed=True)
+    field = vehicle_field(fleet, vehicle_board.sums, GRID, contributed=True)
     read, _ = field.read(passes.cells, passes.sums.times(OWN_WEIGHT))
     without = vehicle_sums(other.sums for other in remaining)
     remainder = [board_.sums for name, board_ in everybody.items() if name != "car-0"]
     total = add([*remainder, without]).within(fleet.keys)
-    same = on_board(total, without, GRID, contributed=True)
+    same = vehicle_field(total, without, GRID, contributed=True)
     np.testing.assert_allclose(read, same.read(passes.cells)[0], atol=1e-9)
 
 
 def test_masked_sums_make_the_same_field_as_plain_ones():
-    sums = {name: vehicle_board.sums for name, vehicle_board in boards(4).items()}
+    sums = {name: vehicle_board.sums for name, vehicle_board in routes_by_vehicle(4).items()}
     result, who = learn_driving(in_process(add_up, sums), frozenset(sums), SETTINGS)
     direct = published(list(sums.values()), 3)
     assert who == frozenset(sums)
@@ -85,9 +85,9 @@ def test_masked_sums_make_the_same_field_as_plain_ones():
 
 
 def test_messages_have_one_length_and_no_position_time_or_cell_below_k():
-    here = board(a_vehicle("here"))
-    far = board(a_vehicle("far", start_km=6.0))
-    nowhere = board(a_vehicle("abroad", start_km=100.0))
+    here = vehicle_routes(a_vehicle("here"))
+    far = vehicle_routes(a_vehicle("far", start_km=6.0))
+    nowhere = vehicle_routes(a_vehicle("abroad", start_km=100.0))
     sums = {"here": here.sums, "far": far.sums, "abroad": nowhere.sums}
     requests = []
 
@@ -110,7 +110,7 @@ def test_messages_have_one_length_and_no_position_time_or_cell_below_k():
 
 
 def test_whoever_drops_out_takes_its_cells_along():
-    sums = {name: vehicle_board.sums for name, vehicle_board in boards(3).items()}
+    sums = {name: vehicle_board.sums for name, vehicle_board in routes_by_vehicle(3).items()}
     plain = in_process(plainly, sums)
 
     def totals(question, present):

@@ -26,19 +26,19 @@ from fedwatt.metrics.sums import add_up
 from fedwatt.randomness import generator
 from tests.edge.bare import ON_BOARD
 
-from .towns import DEGREE_M, GRID, a_vehicle, board, boards, street_trip
+from .towns import DEGREE_M, GRID, a_vehicle, routes_by_vehicle, street_trip, vehicle_routes
 
 SETTINGS = ElevationSettings()
 
 
 @pytest.fixture(scope="module")
 def fleet():
-    return learn_routes(boards(4), SETTINGS)
+    return learn_routes(routes_by_vehicle(4), SETTINGS)
 
 
 @pytest.fixture(scope="module")
 def model(fleet):
-    return fleet.personalised(boards(1)["car-0"], "car-0", capacity_wh=16_000.0)
+    return fleet.personalised(routes_by_vehicle(1)["car-0"], "car-0", capacity_wh=16_000.0)
 
 
 def along(start_m, end_m, name="north"):
@@ -83,7 +83,7 @@ def test_a_newcomer_has_the_fleets_numbers(fleet):
 
 def test_a_newcomer_has_wider_bars_where_vehicles_differ():
     vehicle_effects = {
-        f"car-{n}": board(a_vehicle(f"car-{n}", heater_w=heater_w))
+        f"car-{n}": vehicle_routes(a_vehicle(f"car-{n}", heater_w=heater_w))
         for n, heater_w in enumerate((0.0, 1000.0, 2000.0, 3000.0))
     }
     assert learn_routes(vehicle_effects, SETTINGS).unseen_vehicle(1600.0).bars["energy"].wider > 1.5
@@ -105,7 +105,7 @@ def test_a_route_under_way_has_bars_that_narrow(fleet, model):
 
 def test_masks_change_nothing(fleet):
     area = ElevationSettings(area=(41.99, 42.08, -83.01, -82.99))
-    masked = learn_routes(boards(4), area, add_up=add_up)
+    masked = learn_routes(routes_by_vehicle(4), area, add_up=add_up)
     np.testing.assert_array_equal(masked.driving.keys, fleet.driving.keys)
     for target, effect in fleet.effects.items():
         np.testing.assert_allclose(masked.effects[target].mean, effect.mean, rtol=1e-3, atol=1e-3)
@@ -113,7 +113,7 @@ def test_masks_change_nothing(fleet):
 
 def test_too_few_vehicles_share_nothing():
     with pytest.raises(DataError, match="2 vehicles have trips with positions"):
-        learn_routes(boards(2), SETTINGS)
+        learn_routes(routes_by_vehicle(2), SETTINGS)
 
 
 def test_a_file_and_a_model_file_hold_it_all(fleet, model):
@@ -247,20 +247,20 @@ def climbing(vehicle_board, vehicles):
 
 
 def test_a_newcomers_lessons_know_no_hills_that_are_the_vehicles_own(fleet):
-    level = boards(1)["car-0"]
+    level = routes_by_vehicle(1)["car-0"]
     climb = NAMES.index("climb")
-    samples = replace(level, hills=climbing(level, 1)).sample_sets(fleet.driving, None, 3)
+    samples = replace(level, elevations=climbing(level, 1)).sample_sets(fleet.driving, None, 3)
     assert samples.inside.x[:, climb].min() > 10 and not samples.new.x[:, climb].any()
     # As many as k drive there with the vehicle, so fewer than k without it: not published then.
     for vehicles, reference in ((3, False), (4, True)):
-        hills = climbing(level, vehicles)
-        result = level.sample_sets(fleet.driving, hills.only(hills.vehicles > 3), 3)
+        elevations = climbing(level, vehicles)
+        result = level.sample_sets(fleet.driving, elevations.only(elevations.vehicles > 3), 3)
         assert not result.inside.x[:, climb].any()
         assert result.new.x[:, climb].any() == reference
 
 
 def test_a_newcomer_finds_no_driving_where_fewer_than_k_others_drive():
-    own = boards(3)
+    own = routes_by_vehicle(3)
     shared = published([vehicle_board.sums for vehicle_board in own.values()], 3)
     samples = own["car-0"].sample_sets(shared, None, 3)
     # Nothing is known of any place, so every route is driven as the two others usually drive.
@@ -272,7 +272,7 @@ def test_a_newcomer_finds_no_driving_where_fewer_than_k_others_drive():
 
 
 def test_a_trip_without_positions_teaches_nothing():
-    vehicle = board(a_vehicle("car-9", trips=2))
+    vehicle = vehicle_routes(a_vehicle("car-9", trips=2))
     nowhere = {name: v for name, v in vehicle.passes[0].trip.channels.items() if "deg" not in name}
     assert passes([replace(vehicle.passes[0].trip, channels=nowhere)], vehicle.grid) == ()
 

@@ -14,7 +14,6 @@ from fedwatt.journeys.intervals import (
     fleet_intervals,
     fleet_means,
     score_counts,
-    score_sums,
     vehicle_size,
 )
 
@@ -50,7 +49,7 @@ def test_counts_of_a_vehicle_by_hand():
 def test_a_vehicle_takes_its_own_contribution_off():
     draw = np.random.default_rng(0)
     scores = fleet(5, draw)
-    means = fleet_means(map(score_sums, scores))
+    means = fleet_means(scores)
     parts = [contribution(score, means) for score in scores]
     complete = fleet_intervals(parts)
     remaining = fleet_intervals(parts[1:])
@@ -65,7 +64,7 @@ def test_a_vehicle_takes_its_own_contribution_off():
 def test_unseen_vehicles_are_covered_and_own_trips_narrow_the_interval():
     draw = np.random.default_rng(1)
     scores = fleet(60, draw)
-    means = fleet_means(map(score_sums, scores))
+    means = fleet_means(scores)
     intervals = fleet_intervals(contribution(score, means) for score in scores)
     q = intervals.quantiles("trips")
     assert q[0] > 1.05 * q[-1] and (np.diff(q) < 0.05).all()

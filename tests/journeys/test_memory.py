@@ -13,7 +13,6 @@ from fedwatt.journeys.memory import (
     PastTrip,
     TripMemory,
     earlier_trips,
-    memory_gains,
     past_trip,
     remembered_offset,
 )
@@ -89,15 +88,6 @@ def recorded(begin_s: float, ambient_c: float = 0.0) -> Trip:
 def test_a_recorded_trip_is_remembered_in_units_of_the_vehicle():
     morning = past_trip(recorded(0.0), np.array([5.0, 15.0]), window=60, scale_wh=50.0)
     assert morning == past(residual=0.2)
-
-
-def test_a_vehicle_remembers_only_if_its_trips_gain():
-    # An hour later o is about 0.16, so the squared error falls where 2 r o > o², r > 0.08.
-    assert memory_gains([past(), past(begin_s=HOUR, residual=0.1)])
-    assert not memory_gains([past(), past(begin_s=HOUR, residual=0.07)])
-    assert not memory_gains([past(), past(begin_s=HOUR, residual=-0.1)])
-    assert not memory_gains([past(), past(begin_s=math.nan)])
-    assert not memory_gains([])
 
 
 def test_the_memory_of_a_stream_by_hand():

@@ -4,16 +4,16 @@ import pytest
 from fedwatt.journeys.mixed_effects import (
     FleetEffects,
     Observations,
-    OwnEffects,
+    VehicleEffects,
     effect_sums,
     fit,
     left_out,
-    own_effects,
-    own_equations,
     predict,
     sum_fields,
     unit_fields,
     unit_sums,
+    vehicle_effects,
+    vehicle_equations,
 )
 from fedwatt.metrics.sums import add_up, plainly
 
@@ -47,7 +47,7 @@ def test_a_thirsty_vehicle_scales_the_fleet_for_itself():
     rng = np.random.default_rng(2)
     vehicles = [vehicle(rng) for _ in range(6)] + [vehicle(rng, factor=1.3)]
     fleet = fitted(vehicles)
-    effects = own_effects(fleet, vehicles[-1])
+    effects = vehicle_effects(fleet, vehicles[-1])
     error = np.abs(predict(fleet, effects, vehicles[-1].x) / vehicles[-1].y - 1)
     assert np.median(error) < 0.02
     assert np.median(np.abs(vehicles[-1].x / fleet.unit @ fleet.mean / vehicles[-1].y - 1)) > 0.1
@@ -64,7 +64,7 @@ def test_masked_sums_give_the_same_fit():
 def test_a_vehicle_without_trips_is_the_fleets():
     rng = np.random.default_rng(4)
     fleet = fitted([vehicle(rng) for _ in range(4)])
-    effects = own_effects(fleet, Observations(np.zeros((0, 2)), np.zeros(0), np.zeros(0)))
+    effects = vehicle_effects(fleet, Observations(np.zeros((0, 2)), np.zeros(0), np.zeros(0)))
     assert effects.scale == 1
     assert not effects.beta.any()
 
@@ -73,8 +73,8 @@ def test_what_a_vehicle_adds_is_at_most_what_its_own_part_may_vary_by():
     # A - A C A is P - P C P: nearly P = 1/τ² where trips say much, whatever the scale has become.
     trips = vehicle(np.random.default_rng(5), 1.2, trips=6)
     fleet = FleetEffects(np.ones(2), BETA, np.full(2, 5.0), 0.5)
-    effects = own_effects(fleet, trips)
-    a, right = own_equations(fleet, effects, trips)
+    effects = vehicle_effects(fleet, trips)
+    a, right = vehicle_equations(fleet, effects, trips)
     assert effects.scale != 1
     assert np.linalg.eigvalsh((a + a.T) / 2) == pytest.approx([0.04, 0.04], rel=0.01)
     # β₀ + β_v is what the trips say, so that the equations say the same of β₀ alone.
@@ -87,8 +87,8 @@ def test_what_a_vehicle_adds_is_positive_however_much_its_trips_say():
     x = rng.uniform(0, 1, (6, 17)) * np.geomspace(1e-3, 1e3, 17)
     trips = Observations(x, x.sum(axis=1), np.ones(6))
     fleet = FleetEffects(np.ones(17), np.zeros(17), np.geomspace(0.1, 5, 17), 1e-6)
-    effects = OwnEffects(np.zeros(17), 1.0, np.eye(17), np.full(6, 1e12))
-    a, _ = own_equations(fleet, effects, trips)
+    effects = VehicleEffects(np.zeros(17), 1.0, np.eye(17), np.full(6, 1e12))
+    a, _ = vehicle_equations(fleet, effects, trips)
     assert np.diag(a).min() > 0
     assert np.linalg.eigvalsh(a).min() > -1e-12 * np.trace(a)
 
@@ -96,12 +96,12 @@ def test_what_a_vehicle_adds_is_positive_however_much_its_trips_say():
 def test_what_a_vehicle_adds_is_what_its_equations_say():
     trips = vehicle(np.random.default_rng(8), 1.2, trips=6)
     fleet = FleetEffects(np.array([2.0, 3.0]), BETA, np.array([5.0, 1.0]), 4.0)
-    effects = own_effects(fleet, trips)
+    effects = vehicle_effects(fleet, trips)
     z = trips.x / fleet.unit * effects.scale
     a = z.T @ np.diag(effects.weights) @ z
     right = z.T @ (effects.weights * trips.y)
     c = np.linalg.inv(a + np.diag(fleet.spread**-2))
-    equations = own_equations(fleet, effects, trips)
+    equations = vehicle_equations(fleet, effects, trips)
     np.testing.assert_allclose(equations[0], a - a @ c @ a, rtol=1e-6)
     np.testing.assert_allclose(equations[1], right - a @ c @ right, rtol=1e-6)
 
@@ -116,7 +116,7 @@ def test_a_left_out_trip_is_predicted_by_the_others():
     fleet = fitted([vehicle(rng, trips=8) for _ in range(4)])
     trips = vehicle(rng, 1.1, trips=8)
     errors = left_out(fleet, trips)
-    effects = own_effects(fleet, Observations(trips.x[1:], trips.y[1:], trips.sigma[1:]))
+    effects = vehicle_effects(fleet, Observations(trips.x[1:], trips.y[1:], trips.sigma[1:]))
     np.testing.assert_array_equal(errors[0], (fleet.mean + effects.beta) * effects.scale)
     wrong = Observations(trips.x, trips.y * np.r_[1.5, np.ones(7)], trips.sigma)
     np.testing.assert_array_equal(left_out(fleet, wrong)[0], errors[0])

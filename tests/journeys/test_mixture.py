@@ -7,7 +7,6 @@ from fedwatt.journeys.mixture import WORST, chosen_mixture, member_weights
 from fedwatt.journeys.ridge import (
     FleetRidge,
     WindowSums,
-    first_contribution,
     fit_fleet_ridge,
     fleet_ridge,
     mixed_ridge,
@@ -86,16 +85,7 @@ def test_effects_of_alike_vehicles_are_the_fleets(clients):
             vehicles.append(WindowSums(x.T @ x, x.T @ y, float(y @ y), 400.0))
         sums.append(vehicles)
 
-    def fit(vehicles):
-        def total(fleet):
-            parts = [
-                first_contribution(s) if fleet is None else fleet.contribution(s) for s in vehicles
-            ]
-            return {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
-
-        return fit_fleet_ridge(total)
-
-    alike, different = map(fit, sums)
+    alike, different = map(fit_fleet_ridge, sums)
     assert alike.mean / alike.unit == pytest.approx(beta, abs=0.02)
     assert alike.noise == pytest.approx(0.1, rel=0.1)
     assert different.spread[0] == pytest.approx(0.3, rel=0.5)

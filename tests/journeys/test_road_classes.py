@@ -14,7 +14,7 @@ from fedwatt.journeys.driving_field import (
 from fedwatt.journeys.route import route_of
 from fedwatt.journeys.route_model import route_rise_m
 
-from .towns import boards
+from .towns import routes_by_vehicle
 
 
 def corner():
@@ -35,7 +35,7 @@ def test_a_corner_is_a_turn_and_the_straight_before_it_a_kilometre_long():
 
 
 def test_roads_give_the_speed_of_their_class_where_nobody_has_driven():
-    fleet = published([board.roads for board in boards(4).values()], 3)
+    fleet = published([vehicle_routes.roads for vehicle_routes in routes_by_vehicle(4).values()], 3)
     roads = RoadClasses(fleet)
     route = corner()
     expected = roads.read(route)
@@ -48,7 +48,7 @@ def test_roads_give_the_speed_of_their_class_where_nobody_has_driven():
 
 
 def test_classes_of_fewer_than_k_vehicles_are_not_published():
-    sums = [board.roads for board in boards(3).values()]
+    sums = [vehicle_routes.roads for vehicle_routes in routes_by_vehicle(3).values()]
     assert len(published(sums, 3).keys)
     assert not len(published(sums[:2], 3).keys)
 

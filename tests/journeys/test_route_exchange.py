@@ -24,7 +24,7 @@ from fedwatt.journeys.route_exchange import (
 )
 from fedwatt.metrics.sums import plainly
 
-from .towns import GRID, boards
+from .towns import GRID, routes_by_vehicle
 
 SETTINGS = ElevationSettings(area=(41.99, 42.08, -83.01, -82.99))
 
@@ -44,8 +44,8 @@ def fitted():
 
 @pytest.fixture(scope="module")
 def contributor():
-    everybody = boards(3)
-    driving = published([board.sums for board in everybody.values()], 3)
+    everybody = routes_by_vehicle(3)
+    driving = published([vehicle_routes.sums for vehicle_routes in everybody.values()], 3)
     return RouteContributor(everybody["car-0"], SharedDriving(driving, None, 3))
 
 
@@ -119,7 +119,7 @@ def test_a_driving_field_is_the_same_after_its_way(contributor):
 
 
 def learn(everybody, add=plainly):
-    sums = [board.sums for board in everybody.values()]
+    sums = [vehicle_routes.sums for vehicle_routes in everybody.values()]
     contributors = SimulatedContributors(everybody, add)
     return learn_from_contributors(
         contributors, published(sums, 3), frozenset(everybody), SETTINGS, None
@@ -127,7 +127,7 @@ def learn(everybody, add=plainly):
 
 
 def test_vehicles_without_trips_take_part_and_change_nothing():
-    everybody = boards(3)
+    everybody = routes_by_vehicle(3)
     alone = learn(everybody)
     idle = {f"idle-{n}": VehicleRoutes((), None, 1600.0, GRID) for n in range(3)}
     learned = learn({**everybody, **idle})
@@ -149,4 +149,4 @@ def test_sums_that_cannot_be_are_noticed():
         return total
 
     with pytest.raises(RunError, match=r"'absolute', is -1e\+09, which cannot be"):
-        learn(boards(3), one_lies)
+        learn(routes_by_vehicle(3), one_lies)

@@ -7,7 +7,7 @@ from fedwatt.elevation.learn import learn
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.journeys.fleet_routes import RouteSamples, SampleSets, VehicleRoutes, evaluated, passes
-from fedwatt.journeys.mixed_effects import fit, own_effects, predict
+from fedwatt.journeys.mixed_effects import fit, predict, vehicle_effects
 from fedwatt.journeys.route_exchange import (
     RouteContributor,
     RouteRequest,
@@ -30,22 +30,24 @@ def test_four_vehicles_of_eight_trips_learn_routes_from_positive_sums():
     data = DataSettings()
     settings = ElevationSettings()
     learned = learn(vehicles, settings, data)
-    boards = {}
+    routes_by_vehicle = {}
     for vehicle in vehicles:
         part = split_of_trips(vehicle, data)
         taught = [trip for trip in vehicle.trips if part.get(trip.name, "test") != "test"]
         maps = learned.maps[vehicle.name]
-        boards[vehicle.name] = VehicleRoutes(passes(taught, GRID), maps, mass_kg(vehicle), GRID)
-    fleet = learn_routes(boards, settings, hills=learned.shared)
+        routes_by_vehicle[vehicle.name] = VehicleRoutes(
+            passes(taught, GRID), maps, mass_kg(vehicle), GRID
+        )
+    fleet = learn_routes(routes_by_vehicle, settings, elevations=learned.shared)
     shared = SharedDriving(fleet.driving, None, settings.minimum_vehicles)
     question = RouteRequest("effects", fleet.effects)
-    for board in boards.values():
-        answer = question.answer(RouteContributor(board, shared))
+    for vehicle_routes in routes_by_vehicle.values():
+        answer = question.answer(RouteContributor(vehicle_routes, shared))
         a = np.zeros((COLUMNS, COLUMNS))
         a[np.triu_indices(COLUMNS)] = answer["energy.matrix"]
         assert np.linalg.eigvalsh(a, "U").min() > -1e-9 * np.trace(a)
     # Some 24 trips cannot promise a twentieth.
-    low, high = interval(fleet.personalised(board, "last").bars["energy"].own, 0.9)
+    low, high = interval(fleet.personalised(vehicle_routes, "last").bars["energy"].own, 0.9)
     assert (high - low).min() / 2 > 0.1
 
 
@@ -97,7 +99,7 @@ def covers(seed, vehicles, trips):
     bars = Bars(table, table, table, np.array(fleet.noise))
     for taught_vehicle, new in zip(taught, later, strict=True):
         predicted = predict(
-            fleet, own_effects(fleet, taught_vehicle.of("energy")), new.of("energy").x
+            fleet, vehicle_effects(fleet, taught_vehicle.of("energy")), new.of("energy").x
         )
         low, high = interval(bars.errors(new.metres, predicted, 0.0), 0.9)
         off = new.measured["energy"] - predicted

@@ -47,9 +47,9 @@ def a_vehicle(name, *, trips=12, **how):
     return Vehicle(name, tuple(made), facts={"mass_kg": 1600.0})
 
 
-def board(vehicle):
+def vehicle_routes(vehicle):
     return VehicleRoutes(passes(vehicle.trips, GRID), None, 1600.0, GRID)
 
 
-def boards(vehicles=4, **how):
-    return {f"car-{n}": board(a_vehicle(f"car-{n}", **how)) for n in range(vehicles)}
+def routes_by_vehicle(vehicles=4, **how):
+    return {f"car-{n}": vehicle_routes(a_vehicle(f"car-{n}", **how)) for n in range(vehicles)}

@@ -19,16 +19,15 @@ from fedwatt.tables import Column
 
 @dataclass(frozen=True, kw_only=True)
 class Freezing(LocalRule):
-    """Hands up two numbers a vehicle, and cannot work beside a pull."""
+    """Uploads two numbers per vehicle, and cannot work beside a pull."""
+
+    server_half = "Thawing"
 
     def uploads(self, model: Model) -> Rows:
         return {"frozen": torch.zeros(2)}
 
     def conflict(self, other: LocalRule) -> str:
         return "what is frozen cannot be pulled." if isinstance(other, Proximal) else ""
-
-    def server_half(self) -> type[object]:
-        return Thawing
 
 
 @dataclass(frozen=True, kw_only=True)

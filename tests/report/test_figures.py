@@ -9,7 +9,6 @@ from fedwatt.report.figures.results import (
     FIGURES,
     convergence_figure,
     draw_curves,
-    roughness_figure,
     vehicles_figure,
 )
 from fedwatt.report.load import load_run, load_runs
@@ -103,21 +102,6 @@ def test_different_data_have_no_difference(tmp_path):
         np.isfinite(np.ma.filled(m.get_offsets(), np.nan)[:, 0]).sum() for m in axes.collections
     ]
     assert counts == [20, 20]
-
-
-def test_roughness_says_when_there_is_none(tmp_path):
-    plain = load_run(make_run(tmp_path / "plain", methods=("fedavg",)))
-    left_out = [kind.name for kind in FIGURES if not kind.applies(plain)]
-    assert left_out == ["roughness"]
-    flat = load_run(make_run(tmp_path / "flat", flat=True))
-    assert "roughness is 0 everywhere" in texts(roughness_figure(flat))
-
-
-def test_roughness_tells_its_correlation(run):
-    changed = texts(roughness_figure(run)).replace("\n", " ")
-    rank = run.rounds["spearman"].astype(float)
-    rank = rank[np.isfinite(rank)]
-    assert f"rank correlation {rank.mean():+.2f} over {rank.size} rounds" in changed
 
 
 def test_vehicles_are_sorted_by_the_reference(run):

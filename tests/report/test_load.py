@@ -34,7 +34,6 @@ def test_first_method_is_the_reference_without_fedavg(tmp_path):
         "config.toml",
         "environment.json",
         "rounds.parquet",
-        "clients.parquet",
         "vehicles.parquet",
         "timing.parquet",
     ],
@@ -52,7 +51,7 @@ def test_missing_file_is_named(copy, name):
         ("environment.json", "{", "not valid JSON"),
         ("environment.json", "[]", "must hold a JSON object"),
         ("rounds.parquet", "nonsense", "cannot be read"),
-        ("clients.parquet", "", "cannot be read"),
+        ("vehicles.parquet", "", "cannot be read"),
     ],
 )
 def test_broken_file_is_named(copy, name, text, says):

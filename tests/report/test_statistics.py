@@ -222,6 +222,6 @@ def test_held_out_vehicles_are_in_no_headline_number():
         "rmse": np.array([4.0, 2.0, 90.0]),
     }
     rounds = {name: np.array([]) for name in ("method", "seed", "round", "diverged")}
-    run = RunTables((), rounds, {}, vehicles, {})
+    run = RunTables((), rounds, vehicles, {})
     assert vehicle_rmse(run, "fedavg") == {"a": 4.0, "b": 2.0}
     assert pooled_rmse(run, "fedavg", "last") == {"all": [7**0.5]}  # √((1·4² + 3·2²) / 4)

@@ -8,7 +8,7 @@ from fedwatt.report.load import load_run
 from fedwatt.report.statistics import Estimate
 from fedwatt.report.table import ReportTable, TableColumn
 from fedwatt.report.tables import final_results, tables
-from tests.report.conftest import ROUNDS, make_run, test_rmse_wh
+from tests.report.conftest import make_run
 
 ONE = ReportTable(
     "demo",
@@ -50,8 +50,6 @@ def test_all_tables_are_there(made):
         "results",
         "differences",
         "strata",
-        "shared-models",
-        "rounds-to-threshold",
         "time",
     ]
 
@@ -62,21 +60,7 @@ def test_results_state_what_they_are(made):
     assert rows["FO-RI-FedAvg"][-1] == "2; seed 2 diverged at round 17"
     assert "|Y| + 1 Wh" in made["results"].note and "8 % of them here" in made["results"].note
     # No vehicle is held out in this run, so there is no column for it.
-    assert not any("held-out" in column.title for column in made["shared-models"].columns)
-
-
-def test_rounds_to_threshold_by_hand(made):
-    table = made["rounds-to-threshold"]
-    finals = [test_rmse_wh("fo-ri-fedavg", seed, ROUNDS) for seed in (1, 3)]
-    target = 1.25 * sum(finals) / 2
-    first = [
-        next(t for t in range(ROUNDS + 1) if test_rmse_wh("fedavg", seed, t) <= target)
-        for seed in (1, 2, 3)
-    ]
-    assert table.columns[1].title == "≤ 25 % above the lowest"
-    assert f"this run is {target / 1.25:.1f} Wh" in table.note
-    rows = {row[0]: row[1:] for row in table.rows}
-    assert rows["FedAvg"][0] == f"{sorted(first)[1]} (3 of 3)"
+    assert not any("held-out" in column.title for column in made["results"].columns)
 
 
 def test_time_is_per_round_and_seed(made):

@@ -69,10 +69,8 @@ def test_everything_is_written(folder):
     assert not list(folder.rglob("*.pdf"))
     for name in (
         "results",
-        "shared-models",
         "differences",
         "strata",
-        "rounds-to-threshold",
         "time",
     ):
         for kind in ("md", "csv"):
@@ -91,7 +89,7 @@ def test_page_stands_alone_and_is_well_formed(page):
 
 
 def test_page_has_figures_tables_and_configuration(page):
-    assert page.count("<svg ") == len(FIGURES) and page.count("<table>") == 6
+    assert page.count("<svg ") == len(FIGURES) and page.count("<table>") == 4
     for kind in FIGURES:
         assert str(escape(kind.caption)) in page
     assert "seed 2 diverged at round 17" in page
@@ -160,9 +158,8 @@ def test_runs_that_cannot_be_ranked_have_no_comparison(tmp_path):
     )
     page = write_report(first, second, out=tmp_path / "both").read_text(encoding="utf-8")
     written = {path.stem for path in (tmp_path / "both" / "tables").iterdir()}
-    assert written == {"results", "shared-models", "strata", "time"}
+    assert written == {"results", "strata", "time"}
     assert "Difference from" not in page and "Difference at" not in page
-    assert "never" not in page
 
 
 @pytest.mark.usefixtures("brief")
@@ -174,7 +171,7 @@ def test_rounds_and_seeds_are_listed_where_runs_differ(tmp_path):
     assert facts["Seeds"] == "1, 2, 3"
     assert dict(run_facts(load_run(long)))["Rounds"] == "30"
     page = write_report(long, short, out=tmp_path / "both")
-    for name in ("results", "differences", "rounds-to-threshold"):
+    for name in ("results", "differences"):
         note = (page.parent / "tables" / f"{name}.md").read_text(encoding="utf-8")
         assert "different numbers of rounds: FedAvg 30, FedProx 12." in note
 

@@ -3,23 +3,23 @@
 import pytest
 
 from reproduction.cell import key_of
-from reproduction.controls import engagement_cells_of, show_engagement
-from reproduction.study import LabView
+from reproduction.controls import ENGAGEMENT, engagement_cells_of
+from reproduction.study import View
 from reproduction.tuning import settled
 from tests.reproduction.records import SCALE, VED, lab_of, made
 
 REGIME = "severe skew"
 
 
-def view_of(tmp_path, **more) -> LabView:
+def view_of(tmp_path, **more) -> View:
     cells = engagement_cells_of(VED, REGIME)
     ran = [cells[name] for name in ("FedAvg, tuned", "FO-FedAvg, α = 0.8", "FO-FedAvg, α = 0.5")]
-    return LabView(VED, lab_of(tmp_path, ran, **more))
+    return View(VED, lab_of(tmp_path, ran, **more))
 
 
-def rows(view: LabView) -> dict[str, tuple]:
+def rows(view: View) -> dict[str, tuple]:
     """Name → the other cells of each row of the regime's table."""
-    tables = {block.table.name: block.table for block in show_engagement(view).blocks}
+    tables = {block.table.name: block.table for block in ENGAGEMENT.show(view).blocks}
     return {row[0]: row[1:] for row in tables["engagement-severe-skew"].rows}
 
 

@@ -9,7 +9,7 @@ import pytest
 from fedwatt.report.statistics import estimate
 from reproduction.catalogue import STUDIES
 from reproduction.cell import METHODS, key_of
-from reproduction.controls import control_cells_of, show_controls, stress_cells_of
+from reproduction.controls import CONTROLS, control_cells_of, stress_cells_of
 from reproduction.curves import (
     convergence,
     jitter,
@@ -27,7 +27,7 @@ from reproduction.main_results import main_cells, own_trials, plain, tuned
 from reproduction.markdown import write_markdown
 from reproduction.paired import Paired, higher_ones, lower_ones
 from reproduction.record import MADE_WITH
-from reproduction.study import LabView
+from reproduction.study import View
 from reproduction.tables import left_of
 from reproduction.tuning import settled
 from reproduction.tuning_results import fully_searched
@@ -130,7 +130,7 @@ def test_a_step_scale_that_was_not_measured_leaves_the_rate(tmp_path) -> None:
     lab = lab_of(tmp_path, [cells["FO-FedAvg"], cells["FedAvg"]], step_scale={})
     matched = settled(cells["FedAvg at FO's mean step"], [lab.get(cells["FO-FedAvg"])])
     assert dict(matched.settings) == {"learning_rate": 0.05}
-    assert "keeps its rate 0.05" in show_controls(LabView(VED, lab)).remarks[0]
+    assert "keeps its rate 0.05" in CONTROLS.show(View(VED, lab)).remarks[0]
     write_markdown(lab, tmp_path / "page.md")
 
 

@@ -14,7 +14,7 @@ from fedwatt.files import exclusively
 from reproduction.cell import key_of
 from reproduction.controls import baseline_cells
 from reproduction.lab import Lab
-from reproduction.record import read_records, same_training
+from reproduction.record import CORE_SECONDS, read_records, same_training
 from reproduction.scale import SCALES
 from reproduction.tuning import prerequisites
 from tests.reproduction.small import TINY, Counting, cells_of_a_run
@@ -26,8 +26,11 @@ def test_running_again_gives_the_same_bytes(lab, tmp_path) -> None:
     keys = sorted(path.name for path in lab.cells.iterdir())
     assert keys == sorted(path.name for path in again.cells.iterdir())
     for key in keys:
-        for file in ("cell.json", "rounds.parquet", "vehicles.parquet"):
+        for file in ("rounds.parquet", "vehicles.parquet"):
             assert (lab.cells / key / file).read_bytes() == (again.cells / key / file).read_bytes()
+        first, second = (read_records(own.cells / key)[key] for own in (lab, again))
+        both = (record.facts | {CORE_SECONDS: 0} for record in (first, second))
+        assert first.cell == second.cell and len({json.dumps(facts) for facts in both}) == 1
 
 
 def test_what_has_run_is_not_run_again(lab) -> None:
@@ -57,9 +60,10 @@ def test_compact_records_are_taken_up_elsewhere(lab, tmp_path) -> None:
 
 def holding(lab: Lab, out: Path, key: str, records: Path, **facts: str) -> Lab:
     """A lab in `out` that has one cell of another, perhaps with other facts."""
-    changed_cell = copytree(lab.cells / key, out / "cells" / key) / "cell.json"
-    record = json.loads(changed_cell.read_text())
-    changed_cell.write_text(json.dumps(record | {"facts": record["facts"] | facts}))
+    changed_cell = copytree(lab.cells / key, out / "cells" / key) / "cells.json"
+    content = json.loads(changed_cell.read_text())
+    content["cells"][key]["facts"] |= facts
+    changed_cell.write_text(json.dumps(content))
     return Lab(lab.scale, out, device="cpu", records=records)
 
 
@@ -136,11 +140,10 @@ def test_records_are_written_by_one_at_a_time(lab, tmp_path) -> None:
 
 def test_other_telemetry_is_trained_on_anew(lab) -> None:
     fo = cells_of_a_run()[0]
-    file = lab.cells / key_of(fo, TINY) / "cell.json"
-    text = file.read_text(encoding="utf-8")
-    record = json.loads(text)
-    record["facts"]["fleet"]["hash"] = "of another fleet"
-    file.write_text(json.dumps(record), encoding="utf-8")
+    file = lab.cells / key_of(fo, TINY) / "cells.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["cells"][key_of(fo, TINY)]["facts"]["fleet"]["hash"] = "of another fleet"
+    file.write_text(json.dumps(content), encoding="utf-8")
     observer = Counting()
     Lab(TINY, lab.out, device="cpu").run([fo], observer)
     assert observer.trained == [fo]

@@ -7,17 +7,17 @@ from reproduction.lab import Lab
 from reproduction.markdown import BEGIN, END, ROOT, readme_block, with_block, write_markdown
 from reproduction.record import scale_of_records
 from reproduction.scale import scale_of
-from reproduction.study import LabView, setting_of
+from reproduction.study import View, setting_of
 
 PAGE = ROOT / "docs" / "reproduction.md"
 
 
 @pytest.fixture(scope="module")
-def view(tmp_path_factory) -> LabView:
+def view(tmp_path_factory) -> View:
     records = ROOT / "results" / "reproduction"
     folder = tmp_path_factory.mktemp("lab")
     lab = Lab(scale_of(scale_of_records(records)), folder, records=records)
-    return LabView(setting_of(lab), lab)
+    return View(setting_of(lab), lab)
 
 
 def test_records_give_the_committed_page_and_readme_byte_for_byte(view, tmp_path) -> None:

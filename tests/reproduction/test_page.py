@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from math import isnan
 
 import pytest
 
@@ -20,16 +21,16 @@ from reproduction.main_results import main_cells, plain
 from reproduction.markdown import write_markdown
 from reproduction.page import write_page
 from reproduction.paper import Printed, names, printed
-from reproduction.progress import STEP_S, cell_hours, progress
+from reproduction.progress import cell_hours, measured_steps, progress, step_seconds
 from reproduction.record import VEHICLES, Record, columns_of
-from reproduction.study import LabView, setting_for, setting_of
+from reproduction.study import View, setting_for, setting_of
 from reproduction.tables import comparison, line
 from tests.reproduction.records import SCALE, VED, lab_of, made, turns_of
 from tests.reproduction.small import TINY
 
 
 def test_studies_that_have_not_run_say_so(lab, tmp_path) -> None:
-    view = LabView(setting_for(TINY, Sources()), lab)
+    view = View(setting_for(TINY, Sources()), lab)
     assert {verdict.outcome for verdict in verdicts(view)} == {NOT_TESTABLE}
     assert {v.claim for v in verdicts(view)} == {f"C{number}" for number in range(1, 8)}
     page = write_page(lab, view.setting, select(["main", "scaling"]), tmp_path / "report.html")
@@ -60,20 +61,30 @@ def test_records_keep_the_setting_they_were_made_in(tmp_path) -> None:
 
 def test_progress_counts_cells_and_hours_of_what_is_missing(tmp_path) -> None:
     grid = grid_of("participation", VED, "ved")
-    lab = lab_of(tmp_path, main_cells(VED) + grid["fedavg"] + grid["fednova"])
-    view = LabView(setting_of(lab), lab)
-    fleet = {"vehicles": 10, "windows": {"train": 64_000}}
-    rows = {row.study.name: row for row in progress(STUDIES.values(), view, [("ved", fleet)])}
-    assert rows["main"].complete and rows["seeds"].complete and rows["main"].hours_missing == 0
+    # Steps of a record: 2 of 100 windows, by three participants and seeds, in 300 rounds: 5,400.
+    cells = main_cells(VED) + grid["fedavg"] + grid["fednova"]
+    lab = lab_of(tmp_path, cells, core_seconds=5.4)
+    view = View(setting_of(lab), lab)
+    rows = {row.study.name: row for row in progress(STUDIES.values(), view, lab.every)}
+    assert rows["main"].missing == rows["seeds"].missing == rows["main"].hours_missing == 0
     missing = [c for m, cells in grid.items() for c in cells if lab.get(c) is None]
     # MOON has 4 rates of its own and 4 of FedAvg, FedEL 4 of its own, at three other C.
     assert len(missing) == 9 * 3 and rows["participation"].missing == 9 * 3 + 12 * 3
-    # One local step per 64 windows: 100 of them, 300 rounds, three seeds, three participants.
-    assert cell_hours(grid["fedavg"][2].with_settings({}), SCALE, 10, 64_000) == pytest.approx(
-        STEP_S * 100 * 300 * 3 * 3 / 3600
-    )
+    assert measured_steps(lab.every, SCALE)["scaffold", "mlp"] == pytest.approx(1e-3)
     text = write_markdown(lab, tmp_path / "page.md").read_text(encoding="utf-8")
-    assert "participation 63 (" in text and "main 0 (" not in text
+    assert "participation on `ved` 63 (" in text and "main on" not in text
+
+
+def test_hours_follow_from_measured_steps_of_method_and_network() -> None:
+    steps = {("fedavg", "mlp"): 2.0, ("moon", "mlp"): 10.0, ("fedavg", "gru"): 40.0}
+    moon = plain("ved", "moon")
+    assert step_seconds(moon, steps) == 10.0
+    assert step_seconds(replace(moon, model="gru"), steps) == 200.0  # 10 · 40 / 2
+    assert step_seconds(plain("ved", "scaffold"), steps) == 2.0
+    assert isnan(step_seconds(moon, {}))
+    # 64,000 windows of ten vehicles are 100 steps each, by three participants, seeds, 300 rounds.
+    fleets = {"ved": {"vehicles": 10, "windows": {"train": 64_000}}}
+    assert cell_hours(moon, SCALE, fleets, steps) == 10.0 * 100 * 3 * 3 * 300 / 3600
 
 
 def test_diverged_seeds_are_named_in_tables() -> None:
@@ -143,6 +154,6 @@ def test_every_printed_row_is_looked_up(monkeypatch) -> None:
 def test_the_note_on_kinds_is_about_the_fleet_that_drove(tmp_path) -> None:
     lab = Lab(SCALE, tmp_path, device="cpu")
     show = STUDIES["vehicle-types"].show
-    driven = show(LabView(VED, lab)).blocks[0].table.note
-    synthetic = show(LabView(replace(VED, fleet="synthetic"), lab)).blocks[0].table.note
+    driven = show(View(VED, lab)).blocks[0].table.note
+    synthetic = show(View(replace(VED, fleet="synthetic"), lab)).blocks[0].table.note
     assert "the same trips" in driven and "synthetic trips of its own" in synthetic

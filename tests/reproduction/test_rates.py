@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from reproduction.conditions import BASE, conditions_of
-from reproduction.study import LabView
+from reproduction.study import View
 from reproduction.tuning_results import rate_conditions, show_rates, tried
 from tests.reproduction.records import VED, lab_of
 
@@ -16,7 +16,7 @@ def test_trials_stand_at_their_rates(tmp_path) -> None:
     assert {(cell.stride, cell.method) for cell in cells.values()} == {(1, "fo-fedavg")}
     # Of FedAvg's trials the second one, at rate 0.0015, ends at 40 and the others at 60; beyond
     # the range nothing has run.
-    view = LabView(VED, lab_of(tmp_path, [replace(base, method="fedavg")]))
+    view = View(VED, lab_of(tmp_path, [replace(base, method="fedavg")]))
     table = show_rates(view)
     (block,) = table.blocks
     (picture,) = table.pictures

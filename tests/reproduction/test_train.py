@@ -96,7 +96,6 @@ def test_seeds_without_their_last_rows_and_blow_ups_have_diverged() -> None:
     record = Record(cell, {}, columns_of(rows, ROUNDS), columns_of([], VEHICLES))
     assert record.diverged == {2: 100, 3: 300, 4: 100}
     assert record.final("test_rmse") == {1: 50.0}
-    assert record.at("test_rmse", 100) == {1: 60.0}
     assert score(record) == inf
 
 

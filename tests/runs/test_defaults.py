@@ -49,7 +49,6 @@ def test_settings_that_are_given_come_before_the_recipe() -> None:
 
 def test_large_and_private_fleets_keep_the_plain_defaults() -> None:
     for tables in (
-        {"fleet": {"data": "sketch"}},
         {"fleet": {"vehicles": 20_000}},
         {"fleet": {"made": "on-demand"}},
         {"method": [{"name": "fedavg@private"}]},

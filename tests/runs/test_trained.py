@@ -137,9 +137,9 @@ def test_mixtures_predict_as_they_do_in_the_run(tmp_path: Path) -> None:
     assert card.network_weight < 1
     columns = trip_features(vehicle.trips[0], feature_names("base"), "car-002")
     ends = np.arange(9, vehicle.trips[0].seconds)
-    on_board = EnergyModel(tmp_path / "model.onnx").energies(columns, ends)
+    vehicle_field = EnergyModel(tmp_path / "model.onnx").energies(columns, ends)
     expected = back.predict(vehicle)[vehicle.trips[0].name]
-    np.testing.assert_allclose(on_board, expected, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(vehicle_field, expected, rtol=1e-4, atol=1e-3)
 
 
 def test_saved_and_loaded(trained: Trained, fleet: Fleet, tmp_path: Path) -> None:

@@ -70,8 +70,7 @@ def test_the_fleet_builds_with_grade(vehicles):
 
 @needs_sumo
 def test_a_failing_tool_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(sumo, "_trips", lambda town: sumo.Element("rubbish"))
-    monkeypatch.setattr(sumo, "_edges", lambda town: sumo.Element("nothing"))
+    monkeypatch.setattr(sumo, "_edges", lambda town: ["<rubbish"])
     with pytest.raises(RunError, match="netconvert failed"):
         drive_in_sumo(TINY, tmp_path)
 

@@ -30,10 +30,10 @@ def test_one_wave_by_hand():
 
 
 def test_slopes_are_as_steep_as_stated():
-    hills = draw_landscape(0)
+    elevations = draw_landscape(0)
     x_m, y_m = np.random.default_rng(0).uniform(-8000, 8000, (2, 20_000))
-    rise_x = hills.elevation_m(x_m + 0.5, y_m) - hills.elevation_m(x_m - 0.5, y_m)
-    rise_y = hills.elevation_m(x_m, y_m + 0.5) - hills.elevation_m(x_m, y_m - 0.5)
+    rise_x = elevations.elevation_m(x_m + 0.5, y_m) - elevations.elevation_m(x_m - 0.5, y_m)
+    rise_y = elevations.elevation_m(x_m, y_m + 0.5) - elevations.elevation_m(x_m, y_m - 0.5)
     # The map holds few periods of its longest waves, hence 15 %.
     assert np.sqrt(np.mean(rise_x**2 + rise_y**2)) == pytest.approx(SLOPE_RMS, rel=0.15)
     assert np.hypot(rise_x, rise_y).max() < 0.12

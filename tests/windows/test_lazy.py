@@ -8,7 +8,6 @@ import pytest
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.synthetic import synthetic_fleet, synthetic_vehicles
 from fedwatt.synthetic.fleet import TownVehicles
-from fedwatt.synthetic.sketch import SketchedVehicles
 from fedwatt.telemetry.store import StoredVehicles, load_fleet, write_fleet
 from fedwatt.windows import DataSettings, lazy
 from fedwatt.windows.client import Client, held_out_vehicles
@@ -41,7 +40,7 @@ def test_vehicles_on_demand_are_those_made_ahead(tmp_path):
 
 
 def test_a_million_vehicles_open_without_being_made():
-    fleet = SketchedVehicles(1_000_000, 0, 6).lazy_fleet()
+    fleet = TownVehicles(1_000_000, 0, 6).lazy_fleet()
     assert len(fleet.clients) == 1_000_000 and fleet.name(999_999) == "car-1000000"
     assert not fleet.clients.here
     last = fleet.clients[-1]
@@ -51,13 +50,13 @@ def test_a_million_vehicles_open_without_being_made():
 
 
 def test_what_nobody_can_have_of_all_is_refused():
-    fleet = SketchedVehicles(50_000, 0, 6).lazy_fleet()
+    fleet = TownVehicles(50_000, 0, 6).lazy_fleet()
     with pytest.raises(SettingError, match="all 50,000 vehicles, which are made only when"):
         list(fleet.clients)
     with pytest.raises(SettingError, match="need climb"):
-        SketchedVehicles(50_000, 0, 6).lazy_fleet(DataSettings(features="base, elevation"))
+        TownVehicles(50_000, 0, 6).lazy_fleet(DataSettings(features="base, elevation"))
     with pytest.raises(DataError, match="leaves none of the 5 vehicles"):
-        SketchedVehicles(5, 0, 6).lazy_fleet(replace(SETTINGS, held_out=5))
+        TownVehicles(5, 0, 6).lazy_fleet(replace(SETTINGS, held_out=5))
     with pytest.raises(IndexError):
         fleet.clients[50_000]
     with pytest.raises(SettingError, match="0 vehicles"):
@@ -65,20 +64,20 @@ def test_what_nobody_can_have_of_all_is_refused():
 
 
 def test_held_out_vehicles_are_those_of_a_fleet_made_ahead():
-    fleet = SketchedVehicles(300, 0, 6).lazy_fleet(replace(SETTINGS, held_out=7, split_seed=2))
+    fleet = TownVehicles(300, 0, 6).lazy_fleet(replace(SETTINGS, held_out=7, split_seed=2))
     names = {fleet.name(int(k)) for k in np.flatnonzero(fleet.held_out)}
     assert names == held_out_vehicles(fleet.names, 7, 2)
 
 
 def test_figures_of_the_fleet_are_reckoned_from_the_sample(monkeypatch):
     monkeypatch.setattr(lazy, "SAMPLE", 8)
-    fleet = SketchedVehicles(1000, 0, 3).lazy_fleet()
+    fleet = TownVehicles(1000, 0, 3).lazy_fleet()
     windows = [len(client.ends["train"]) for client in fleet.at_hand]
     assert len(windows) == 8
     assert fleet.windows("train") == round(1000 * sum(windows) / 8)
-    assert fleet.data_hash() == SketchedVehicles(1000, 0, 3).lazy_fleet().data_hash()
-    assert fleet.data_hash() != SketchedVehicles(1001, 0, 3).lazy_fleet().data_hash()
-    assert fleet.data_hash() != SketchedVehicles(1000, 1, 3).lazy_fleet().data_hash()
+    assert fleet.data_hash() == TownVehicles(1000, 0, 3).lazy_fleet().data_hash()
+    assert fleet.data_hash() != TownVehicles(1001, 0, 3).lazy_fleet().data_hash()
+    assert fleet.data_hash() != TownVehicles(1000, 1, 3).lazy_fleet().data_hash()
 
 
 def test_only_vehicles_that_a_configuration_can_make_have_an_origin():
@@ -88,12 +87,10 @@ def test_only_vehicles_that_a_configuration_can_make_have_an_origin():
         "data": "synthetic", "vehicles": 3, "seed": 7, "trips": 4, "made": "on-demand",
     }  # fmt: skip
     assert buses.lazy_fleet().origin == {}
-    with pytest.raises(SettingError, match="Only passenger cars are sketched; a bus is"):
-        SketchedVehicles(3, 7, 4, "bus")
 
 
 def test_processes_make_what_this_one_makes():
-    maker = SketchedVehicles(100, 0, 3)
+    maker = TownVehicles(100, 0, 3)
     places = list(range(0, 60))
     workers = Workers(2)
     made, here = (w.make(maker, SETTINGS, places) for w in (workers, Workers(1)))
@@ -110,7 +107,7 @@ def test_processes_make_what_this_one_makes():
 def test_a_fleet_travels_as_its_recipe():
     import pickle
 
-    fleet = SketchedVehicles(10**6, 0, 3).lazy_fleet(SETTINGS)
+    fleet = TownVehicles(10**6, 0, 3).lazy_fleet(SETTINGS)
     fleet.fetch([5, 6])
     sent = pickle.dumps(fleet)
     assert len(sent) < 1_100_000  # a byte a vehicle: whether it is held out

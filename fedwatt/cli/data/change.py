@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedwatt.cli.console import Json, console, print_table, write_figure
+from fedwatt.cli.console import Json, console, print_table
 from fedwatt.cli.data.shared import Fleet, Out, refuse_filled, say_made
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ def merge(
 
 def describe(
     fleet: Fleet,
-    plot: Annotated[Path | None, typer.Option(help="Draw a figure into this SVG file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Summarise a fleet: vehicles, trips, energy, and what cleaning left out."""
@@ -52,10 +51,6 @@ def describe(
     print_table(fleet_source(fleet), headings, rows, as_json=as_json)
     if account.entries and not as_json:
         console.print("\n".join(account.sentences()))
-    if plot is not None:
-        from fedwatt.report.figures.fleet import fleet_facts, fleet_figure
-
-        write_figure(plot, fleet_figure(fleet_facts(read_fleet(fleet))))
 
 
 def _row(vehicle: "Vehicle", window: int) -> tuple[str, ...]:

@@ -4,16 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedwatt.cli.console import console
 from fedwatt.errors import SettingError
-
-if TYPE_CHECKING:
-    pass
 
 Fleet = Annotated[Path, typer.Argument(help="Read this folder, made by 'fedwatt data'.")]
 Out = Annotated[Path, typer.Option("--out", help="Write to this file or folder.")]

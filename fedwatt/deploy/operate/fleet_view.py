@@ -395,7 +395,7 @@ class FleetView:
     def doing(self) -> str:
         """Return what the run is doing, as one sentence."""
         state = self.run.state
-        return "The run has not begun." if state is None else f"The run is {state.doing}"
+        return "The run has not begun." if state is None else f"The run: {state.doing}"
 
     def online(self) -> int | None:
         """Return the number of connected vehicles; None: unknown."""

@@ -179,8 +179,6 @@ class Progress:
 class DeployedBackend(ABC):
     """Connected vehicles that train one method; they keep their own state."""
 
-    fewest: ClassVar[int] = 1
-    """Updates without which there is no sum."""
     errors_by: ClassVar[type[FinalErrors]] = FinalErrors
     evaluators: ClassVar[int] = 0
     """Vehicles that evaluate a round's model where `training.evaluate_vehicles` is 0; 0: all."""
@@ -220,15 +218,10 @@ class DeployedBackend(ABC):
     def vehicles_needed(cls, config: RunConfig, method: Method) -> int:
         """Return the vehicles that must be there for a round to make a model."""
         smallest = config.secure.smallest_sum if config.secure.enabled else 1
-        replies = max(cls.fewest, smallest, cls.updates_needed(config, method))
+        replies = max(smallest, method.replies_needed)
         training = config.training
         quorum = config.deploy.quorum
         return vehicles_needed(quorum, replies, training.participation, training.sampling)
-
-    @classmethod
-    def updates_needed(cls, config: RunConfig, method: Method) -> int:
-        """Return the updates without which a round makes no model."""
-        return max(config.deploy.minimum_replies, method.replies_needed)
 
     @property
     def device(self) -> torch.device:
@@ -339,7 +332,7 @@ class DeployedBackend(ABC):
     def concluded(self, work: Work) -> Work:
         """Return the work of an answered round; nothing of it counts where too few replied."""
         self.quorum.answered()
-        return enough(work, self.updates_needed(self.config, self.method))
+        return enough(work, self.method.replies_needed)
 
     def _reserves(self, round: int, present: Present, calls: Sequence[Call]) -> list[Call]:
         """Return vehicles called beyond the participants, so that a round need not wait for all.

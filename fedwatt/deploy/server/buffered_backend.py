@@ -77,7 +77,7 @@ class BufferedBackend(PlainBackend):
     @classmethod
     def vehicles_needed(cls, config: RunConfig, method: Method) -> int:
         """Return the vehicles that must be there: those of a full buffer come one by one."""
-        return max(config.deploy.quorum, cls.updates_needed(config, method))
+        return max(config.deploy.quorum, method.replies_needed)
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work | None:
         """Wait until the buffer is full; None, with a pause, if nobody at all has answered."""

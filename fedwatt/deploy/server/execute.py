@@ -70,7 +70,7 @@ def refuse_undeployable(config: RunConfig) -> None:
 
 
 def _refuse_elevation(config: RunConfig) -> None:
-    """Raise if elevation is to come from where a deployed fleet has none."""
+    """Raise if `elevation.source` is one that a deployed fleet cannot use."""
     source = config.elevation.source
     if shares_elevation(config):
         if not config.secure.enabled:
@@ -88,24 +88,18 @@ def _refuse_elevation(config: RunConfig) -> None:
 
 
 def _refuse_method(deploy: Deployment, choice: MethodChoice) -> None:
-    """Raise if a method cannot be deployed.
-
-    Where a private round counts only with m updates, one vehicle more or less moves its sum by
-    m · c and not by c: it decides about the updates of m vehicles.
-    """
+    """Raise if a method cannot be deployed."""
     for rule in choice.method.local:
         if rule.simulated_only:
             raise SettingError(
                 f"Method '{choice.label}': {type(rule).__name__} simulates {rule.simulated_only} "
                 "and has no place on a deployed fleet."
             )
-    for name in ("minimum_replies", "over_selection"):
-        changed = getattr(deploy, name) != getattr(Deployment(), name)
-        if choice.method.server.private and changed:
-            raise SettingError(
-                f"Method '{choice.label}': deploy.{name} lets one vehicle decide whether the "
-                "updates of others count, and the noise is that of a single one. Leave it out."
-            )
+    if choice.method.server.private and deploy.over_selection:
+        raise SettingError(
+            f"Method '{choice.label}': deploy.over_selection lets one vehicle decide whether the "
+            "updates of others count, and the noise is that of a single one. Leave it out."
+        )
 
 
 def execute(
@@ -185,7 +179,7 @@ class ConnectedFleet(RunBackend):
         return self.backend.loop()
 
     def repeated(self, choice: MethodChoice, done: int) -> int:
-        """Return the noisy models that were made before a kill and are in no checkpoint."""
+        """Return the number of noisy rounds before a kill that no checkpoint holds."""
         return max(0, self.state.releases.get(choice.label, 0) - done)
 
     def share_elevation(self, run: Run) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def going_on(out: Path) -> str:
 
 @dataclass(frozen=True)
 class SumTotal:
-    """Totals of a secure aggregation, and whose messages could not be used."""
+    """Totals of a secure aggregation, its survivors, and why other vehicles were rejected."""
 
     sums: Mapping[str, NDArray[Any]]
     survivors: tuple[str, ...]
@@ -114,7 +114,8 @@ class RunState:
         if status in (RUNNING, PAUSED) and not is_held(self.path.parent, RUN_LOCK):
             status = INTERRUPTED
             reason = "its server was stopped; --resume continues it"
-        return f"{status} since {self.since} (UTC)" + (f": {reason}" if reason else "")
+        begun = "at" if status == FINISHED else "since"
+        return f"{status} {begun} {self.since} (UTC)" + (f": {reason}" if reason else "")
 
     def save(self) -> None:
         """Write the file."""

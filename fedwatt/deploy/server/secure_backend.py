@@ -30,7 +30,6 @@ from fedwatt.privacy.secure.compose import reply_layout, secure_fault, vehicles_
 class SecureBackend(DeployedBackend):
     """Connected vehicles of which no single update is seen."""
 
-    fewest: ClassVar[int] = 2
     errors_by: ClassVar[type[FinalErrors]] = SummedErrors
 
     def check(self, method: Method) -> None:

@@ -2,9 +2,13 @@
 
 The server's runs fedwatt's round loop on Flower's Grid. The vehicle's is for Flower's own
 SuperNode, where that is used in place of fedwatt's node; its folders come from the node's
-configuration, never from the server:
+configuration, never from the server, and its key must be in OpenSSH's format
+(`ssh-keygen -p -N "" -f COPY`):
 
     flower-supernode ... --node-config 'folder="/data/car-001" state="/var/lib/fedwatt" keys="..."'
+
+A SuperNode executes the app that a run brings along, in a new process for every message. So it is
+for servers that are trusted with code, and slower.
 """
 
 import logging

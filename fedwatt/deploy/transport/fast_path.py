@@ -49,8 +49,9 @@ LARGE: Final = 1_000_000
 """Bytes of a body that is handled in another thread: other requests need not wait for it."""
 PIECE: Final = 32_768
 """Bytes of a response that are written at once: a connection keeps room for its longest piece."""
-SLICE: Final = 64
-"""Requests whose replies are looked for before their bytes are counted."""
+SLICE: Final = 256
+"""Requests whose replies are looked for before their bytes are counted; Flower goes through all of
+its messages for each slice."""
 NOT_RUNNING: Final = [Status.PENDING, Status.STARTING, Status.FINISHED]
 
 Answer = Callable[[Request, bytes], bytes]

@@ -126,7 +126,7 @@ class StateFolder:
             raise self._missing(f"personalised model for {label}", "personalisation.enabled = true")
         return file
 
-    def hills(self) -> Path:
+    def elevation_map(self) -> Path:
         """Return the file of the vehicle's elevation map."""
         file = plan_folder(self.state, self.plan) / "elevation.parquet"
         if not file.is_file():

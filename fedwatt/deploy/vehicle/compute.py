@@ -306,9 +306,11 @@ class Computer:
         def vehicle_models(run: int, vehicles: Sequence[int]) -> Tensor:
             return self._vehicle_model(task, model, folder)
 
-        own_models = vehicle_models if task.method.personalised else None
+        vehicle_initial_models = vehicle_models if task.method.personalised else None
         settings = task.config.personalisation
-        test = personalise(task.local, model, settings, keep=keep, initial=own_models).test
+        test = personalise(
+            task.local, model, settings, keep=keep, initial=vehicle_initial_models
+        ).test
         local = task.local
         return vehicle_errors(local.fleet.clients, "test", local.pool.test, test[0])[0]
 

@@ -36,8 +36,7 @@ SECURE: Final = "secure."
 BROADCAST: Final = "broadcast."
 """Prefix of the arrays that a method's server rule sends with the model."""
 
-_TASK: Final = {"method": str}
-_ROUND: Final = _TASK | {"round": int}
+_ROUND: Final = {"method": str, "round": int}
 REQUESTS: Final[Mapping[str, Mapping[str, type]]] = {
     "enrol": {"signed_plan": bytes},
     "train": _ROUND | {"counted": int, "population": int, "population_windows": float},

@@ -10,7 +10,7 @@ vehicle only under secure aggregation. Kept in the vehicle:
 The first elevation map of a plan is kept; another one is refused, since features follow from it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,10 +26,10 @@ from fedwatt.files import flush, write_atomically, write_bytes, write_text
 from fedwatt.journeys.driving_exchange import DRIVING, DrivingRequest
 from fedwatt.journeys.fleet_routes import VehicleRoutes
 from fedwatt.journeys.route_exchange import ASKED, RouteContributor, RouteRequest, SharedDriving
-from fedwatt.journeys.route_files import load_arrays, save_arrays
+from fedwatt.journeys.route_files import Arrays, from_bytes, to_bytes
 from fedwatt.metrics.sums import Contribution, Fields
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.journeys import route_board
+from fedwatt.runs.journeys import vehicle_route_passes
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows.client import prepared
 
@@ -50,7 +50,7 @@ class Places:
         self.config_of = config_of
         # Surveys of the vehicle's trips are kept while a map is being learned.
         self._ground = lru_cache(maxsize=1)(self._survey)
-        self._board = lru_cache(maxsize=1)(self._route_board)
+        self._vehicle_routes = lru_cache(maxsize=1)(self._passes_of)
         self._contributor = lru_cache(maxsize=1)(self._route_contributor)
 
     def contribution(self, job: "AcceptedRequest") -> tuple[Fields, Contribution]:
@@ -81,14 +81,14 @@ class Places:
         digest = self.elevation_digest(job.plan)
         if asks in DRIVING:
             places = DrivingRequest.read(asks, job.request.arrays, config.elevation)
-            board = self._board(job.plan, digest)
-            return places.fields, places.answer(board.sums)
+            driven = self._vehicle_routes(job.plan, digest)
+            return places.fields, places.answer(driven.sums)
         routes = RouteRequest.read(asks, job.request.arrays)
         driving = self._driving_file(job.plan)
         contributor = self._contributor(job.plan, digest, driving.stat().st_mtime_ns)
         answer = routes.answer(contributor)
         if asks == [*ASKED][-1]:  # trips need memory, which training wants back
-            self._board.cache_clear()
+            self._vehicle_routes.cache_clear()
             self._contributor.cache_clear()
         return routes.fields, answer
 
@@ -99,7 +99,7 @@ class Places:
         folder = plan_folder(self.state, job.plan)
         if job.kind == "driving-map":
             shared = SharedDriving.read(job.request.arrays, grid, config.elevation.minimum_vehicles)
-            write_bytes(folder / DRIVING_MAP, save_arrays(shared.arrays, {}))
+            write_bytes(folder / DRIVING_MAP, to_bytes(shared.arrays))
             return Content({"map": shared.digest})
         published = map_from_arrays(job.request.arrays, grid)
         digest = map_digest(published)
@@ -109,7 +109,7 @@ class Places:
             return Content({"map": digest})
         extended = published
         if job.request.values["extend"]:
-            extended = self._ground(job.plan).own_map(published)
+            extended = self._ground(job.plan).vehicle_map(published)
         # Other vehicles contributed to the published map, and the server does not say which.
         write_atomically(folder / MAP, lambda part: write_map_file(part, extended, provenance=None))
         flush(folder)
@@ -133,21 +133,20 @@ class Places:
         vehicle = prepared(read_vehicle(self.folder), config.data)
         return VehicleElevation(vehicle, config.elevation, config.data)
 
-    def _route_board(self, plan: str, digest: str) -> VehicleRoutes:
+    def _passes_of(self, plan: str, digest: str) -> VehicleRoutes:
         config = self.config_of(plan)
         vehicle = prepared(read_vehicle(self.folder), config.data)
-        return route_board(vehicle, config, self.elevation(plan))
+        return vehicle_route_passes(vehicle, config, self.elevation(plan))
 
     def _route_contributor(self, plan: str, digest: str, written: int) -> RouteContributor:
         elevation = self.config_of(plan).elevation
         grid = Grid(cell_m=elevation.cell_m)
         try:
-            arrays: Mapping[str, object]
-            arrays, _ = load_arrays(self._driving_file(plan).read_bytes())
+            arrays = from_bytes(Arrays, self._driving_file(plan).read_bytes())
             shared = SharedDriving.read(arrays, grid, elevation.minimum_vehicles)
         except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"the driving map of this plan is not here ({error})") from error
-        return RouteContributor(self._board(plan, digest), shared)
+        return RouteContributor(self._vehicle_routes(plan, digest), shared)
 
     def _driving_file(self, plan: str) -> Path:
         file = plan_folder(self.state, plan) / DRIVING_MAP

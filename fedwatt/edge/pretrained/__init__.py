@@ -77,12 +77,14 @@ def owner_routes(name: str, vehicle: "Vehicle", mass: float | None) -> RouteMode
     from fedwatt.windows import DataSettings
 
     fleet = shipped_fleet()
-    hills = None
+    elevations = None
     if len({trip.recording for trip in vehicle.trips}) >= FEWEST_FOR_ELEVATION:
         alone = learn_alone([vehicle], ElevationSettings(cell_m=fleet.grid.cell_m), DataSettings())
-        hills = alone.maps[vehicle.name]
+        elevations = alone.maps[vehicle.name]
     weight_kg = mass or vehicle.facts.get("mass_kg") or PRETRAINED[name].mass_kg
-    trips = VehicleRoutes(passes(vehicle.trips, fleet.grid), hills, float(weight_kg), fleet.grid)
+    trips = VehicleRoutes(
+        passes(vehicle.trips, fleet.grid), elevations, float(weight_kg), fleet.grid
+    )
     stated_wh = vehicle.facts.get("pack_capacity_wh") or PRETRAINED[name].capacity_wh
     return fleet.personalised(trips, vehicle.name, contributed=False, capacity_wh=float(stated_wh))
 

@@ -135,8 +135,8 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
     inputs: dict[str, Tensor] = {name: torch.rand(ROWS, COLUMNS) for name in names}
     inputs["rate"] = torch.rand(ROWS, 1)
     sources: dict[str, Source] = {}
-    own_rules = []
-    own_plans = []
+    lifted_rules = []
+    sampled_plans = []
     for place, (rule, plan) in enumerate(zip(rules, plans, strict=True)):
         columns = {name: torch.rand(ROWS, 1) for name in numbers(rule)}
         for where, values in (("rule", columns), ("plan", plan)):
@@ -144,19 +144,19 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
                 if value.shape[1:] in ((), (1,), (COLUMNS,)):
                     sources[f"{where}{place}_{name}"] = (place, where, name)
                     inputs[f"{where}{place}_{name}"] = value
-        own_rules.append(lifted(rule, columns))
-        own_plans.append(plan)
+        lifted_rules.append(lifted(rule, columns))
+        sampled_plans.append(plan)
 
     def step(first: bool) -> Statements:
         def function(of: dict[str, Tensor]) -> Tensor:
             previous = None if first else of["previous"]
             terms = (of["gradient"], of["weight"], previous, of["anchor"])
-            return of["weight"] - of["rate"] * direction(own_rules, own_plans, *terms)
+            return of["weight"] - of["rate"] * direction(lifted_rules, sampled_plans, *terms)
 
         return statements(function, inputs)
 
     steps = {"first": step(True), "later": step(False)}
-    points = _points(own_rules, own_plans, inputs)
+    points = _points(lifted_rules, sampled_plans, inputs)
     traced = (*steps.values(), *(points or ()))
     text = " ".join(
         line for traced_step in traced for line in (*traced_step.numbers, *traced_step.weights)
@@ -245,11 +245,6 @@ class FusedStep:
         self.numbers = numbers
         self.tensors = tensors
         self.pointers = pointers(tensors)
-
-    def part(self, rows: slice) -> "FusedStep":
-        """Run the step for one part of the vehicles."""
-        tensors = [tensor[rows] for tensor in self.tensors]
-        return FusedStep(self.functions, self.anchor[rows], self.numbers[rows], tensors)
 
     def __call__(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, *, first: bool

@@ -1,1 +1,1 @@
-"""Figures of runs, elevation maps and fleets."""
+"""Figures of runs and of elevation maps."""

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LightSource, ListedColormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy.interpolate import griddata
 from scipy.spatial import cKDTree
@@ -120,8 +121,9 @@ def relief_of(field: ElevationMap) -> Relief:
     north = (latitude - np.median(latitude)) * km
     east = longitude * km * np.cos(np.radians(np.median(latitude)))
     height_m, extent = _raster(field, east, north, field.elevation_m[inside])
-    step_m = _round_step(float(np.nanmax(height_m) - np.nanmin(height_m)) / 12)
-    return Relief(east, north, height_m, extent, step_m)
+    contours = MaxNLocator(12, steps=[1, 2, 5, 10])
+    levels = contours.tick_values(float(np.nanmin(height_m)), float(np.nanmax(height_m)))
+    return Relief(east, north, height_m, extent, step_m=float(levels[1] - levels[0]))
 
 
 def _raster(
@@ -143,12 +145,6 @@ def _raster(
     away, _ = cKDTree(points).query(np.stack([m.ravel() for m in mesh], axis=1))
     heights[away.reshape(heights.shape) > REACH_CELLS * cell_km] = np.nan
     return heights, (float(west), float(east), float(south), float(north))
-
-
-def _round_step(step: float) -> float:
-    """Return the nearest of 1, 2, 5, 10, 20, ... at or above `step`."""
-    power = 10 ** np.floor(np.log10(max(step, 1e-3)))
-    return float(next(f * power for f in (1, 2, 5, 10) if f * power >= step * 0.999))
 
 
 BLUE = "#0072b2"

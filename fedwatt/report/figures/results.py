@@ -4,17 +4,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from textwrap import wrap
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
 from fedwatt.report.baselines import Stage, baseline_stages, federated_stages
-from fedwatt.report.load import RunTables, where
+from fedwatt.report.load import RunTables
 from fedwatt.report.statistics import (
     Curves,
     curves,
@@ -37,7 +35,7 @@ from fedwatt.report.style import (
     styled,
 )
 from fedwatt.report.table import cell_text
-from fedwatt.tables import DRIFT, ROUGHNESS, declared
+from fedwatt.tables import declared
 
 
 @dataclass(frozen=True)
@@ -48,12 +46,6 @@ class ReportFigure:
     draw: Callable[[RunTables], Figure]
     title: str
     caption: str
-    needs: str = ""
-    """Column of the clients' table without whose values there is nothing to draw."""
-
-    def applies(self, run: RunTables) -> bool:
-        """Return whether the run has something to draw."""
-        return not self.needs or bool(np.isfinite(run.clients[self.needs].astype(float)).any())
 
 
 MOST_METHODS = 4
@@ -166,58 +158,6 @@ def _short(name: str) -> str:
     """
     name = re.sub(r"\s+", " ", name)
     return name if len(name) <= 18 else "…" + name[-18:]
-
-
-MOST_POINTS = 1200  # more would make a large file and a blot
-
-FLAT = 1e-3
-"""Monotone slices have roughness 0 but for the guard ε_A, which leaves values below about this."""
-
-
-@styled
-def roughness_figure(run: RunTables) -> Figure:
-    """Draw a point for each reply of a vehicle, with the mean rank correlation within a round."""
-    figure = Figure(figsize=(WIDTH_IN, 3.4))
-    axes = figure.subplots()
-    clouds = {method: cloud for method in run.methods if (cloud := _cloud(run, method))[0].size}
-    appearance = looks(run.methods)
-    facts = []
-    for method, (roughness, drift) in clouds.items():
-        thin = np.linspace(0, roughness.size - 1, min(roughness.size, MOST_POINTS)).astype(int)
-        settings: dict[str, Any] = {"area": 11, "alpha": 0.35, "zorder": 1, "label": None}
-        points(axes, roughness[thin], drift[thin], method, appearance[method], **settings)
-        facts.append((method, _fact(run, method, roughness)))
-    axes.grid(axis="x")
-    axes.set_xlabel(ROUGHNESS.title)
-    axes.set_ylabel(DRIFT.title)
-    if all(np.all(roughness < FLAT) for roughness, _ in clouds.values()):
-        axes.set_xlim(-0.05, 1)
-    lines = [line for method, fact in facts for line in wrap(f"{name_of(method)}: {fact}", 58)]
-    axes.set_title("\n".join(lines), fontsize=8.5, fontweight="normal")
-    return figure
-
-
-def _cloud(run: RunTables, method: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    rows = where(run.clients, method=method, replied=True)
-    roughness = rows[ROUGHNESS.name].astype(np.float64)
-    drift = rows[DRIFT.name].astype(np.float64)
-    finite = np.isfinite(roughness) & np.isfinite(drift)
-    return roughness[finite], drift[finite]
-
-
-def _fact(run: RunTables, method: str, roughness: NDArray[np.float64]) -> str:
-    flat = float(np.mean(roughness < FLAT))
-    if flat == 1:
-        return f"roughness is 0 everywhere (below {FLAT:g}: every slice monotone)"
-    zeros = f"{100 * flat:.0f} % of points at 0 (below {FLAT:g}); " if flat >= 0.005 else ""
-    rank = where(run.rounds, method=method)["spearman"].astype(np.float64)
-    rank = rank[np.isfinite(rank)]
-    if not rank.size:
-        return zeros + "correlation undefined in every round (it needs 8 vehicles that differ)"
-    rounds = "1 round" if rank.size == 1 else f"{rank.size} rounds"
-    mean = f"{rank.mean():+.2f}".replace("-", "−")
-    text = f"{zeros}mean rank correlation {mean} over {rounds}"
-    return text + (", mostly of values that are 0 but for ε" if flat > 0.5 else "")
 
 
 def draw_curves(
@@ -356,14 +296,6 @@ FIGURES = (
         "Drift and its dispersion",
         "How far a vehicle's model moves from the broadcast one in a round, and how unequal "
         "the vehicles are. Smaller drift alone is no merit: a smaller step does the same.",
-    ),
-    ReportFigure(
-        "roughness",
-        roughness_figure,
-        "Roughness against drift",
-        "Each point is one vehicle in one round. If roughness predicted drift, points would "
-        "rise to the right; correlations are taken within a round, over at least 8 vehicles.",
-        needs="roughness",
     ),
 )
 """In the order of the page."""

@@ -15,7 +15,12 @@ import numpy as np
 from fedwatt.telemetry.channels import CHANNELS
 from fedwatt.telemetry.cleaning import Cleaning
 from fedwatt.telemetry.cleaning.account import GAP, Account
-from fedwatt.telemetry.cleaning.glitches import implausible, without_false_climate, without_glitches
+from fedwatt.telemetry.cleaning.glitches import (
+    implausible,
+    without_false_climate,
+    without_glitches,
+    without_still_elevation,
+)
 from fedwatt.telemetry.cleaning.resample import energy_source, resample
 from fedwatt.telemetry.cleaning.segments import cut_at_gaps, in_order
 from fedwatt.telemetry.trip import UNLABELLED, RawTrip, Trip, Vehicle
@@ -37,7 +42,8 @@ def clean_vehicle(
     """
     parts: list[Trip] = []
     trips, climate_account = without_false_climate(list(trips), vehicle.kind)
-    accounts = [_beyond_limits(trips), climate_account]
+    trips, elevation_account = without_still_elevation(trips)
+    accounts = [_beyond_limits(trips), climate_account, elevation_account]
     seen = Counter[str]()
     for raw in trips:
         cleaned, account = clean_trip(raw, cleaning)

@@ -3,7 +3,8 @@
 * outside the limits of `channels.CHANNELS`;
 * pack voltage under half or over one and a half times the trip's median;
 * a position at exactly 0°, 0° (receiver without a fix), or one that jumps faster than 100 m/s;
-* elevation that stays the same for over 2 km of driving: the logger repeats a number;
+* elevation that stays the same for over 2 km of driving, or in every trip: the logger repeats a
+  number;
 * heater or air conditioning of a car above 15 kW, or constant at kilowatts in all of its driving;
 * speed that changes faster than 12 m/s² and comes back within 5 s: the readings between are taken
   out; if it does not come back the trip is cut there, since either side may be the wrong one;
@@ -179,9 +180,7 @@ def _without_frozen_elevation(trip: RawTrip) -> tuple[RawTrip, Account]:
         return trip, Account()
     elevation = trip.channels["elevation_m"]
     rows = np.flatnonzero(np.isfinite(elevation))
-    speed = forward_filled(trip.channels["speed_mps"])
-    steps_s = np.clip(np.diff(trip.time_s, append=trip.time_s[-1]), 0.0, LONGEST_STEP_S)
-    driven_m = np.concatenate(([0.0], np.cumsum(speed * steps_s)))
+    driven_m = _driven_m(trip)
     starts = rows[updates(elevation[rows])]
     stops = np.append(starts[1:], trip.rows)
     length_m = np.repeat(driven_m[stops] - driven_m[starts], stops - starts)
@@ -192,6 +191,30 @@ def _without_frozen_elevation(trip: RawTrip) -> tuple[RawTrip, Account]:
     reason = f"elevation_m the same for over {FROZEN_ELEVATION_M / 1000:g} km"
     account = Account.of("repaired", "values", int(frozen[rows].sum()), reason)
     return _without(trip, {"elevation_m": frozen}), account
+
+
+def _driven_m(trip: RawTrip) -> FloatArray:
+    """Return the distance driven before each row and after the last, [rows + 1]."""
+    speed = forward_filled(trip.channels["speed_mps"])
+    steps_s = np.clip(np.diff(trip.time_s, append=trip.time_s[-1]), 0.0, LONGEST_STEP_S)
+    return np.concatenate(([0.0], np.cumsum(speed * steps_s)))
+
+
+def without_still_elevation(trips: Sequence[RawTrip]) -> tuple[list[RawTrip], Account]:
+    """Return a vehicle's trips without an elevation that never changes within any of them."""
+    read = [trip for trip in trips if trip.has("elevation_m") and trip.has("speed_mps")]
+    moves = any(np.nanmin(h) < np.nanmax(h) for h in (t.channels["elevation_m"] for t in read))
+    driven_m = sum(float(np.nan_to_num(_driven_m(trip)[-1])) for trip in read)
+    if moves or driven_m <= FROZEN_ELEVATION_M:
+        return list(trips), Account()
+    reason = "elevation_m never changes within a trip"
+    believed = [
+        _without(trip, {"elevation_m": np.ones(trip.rows, dtype=bool)})
+        if trip.has("elevation_m")
+        else trip
+        for trip in trips
+    ]
+    return believed, Account.of("dropped", "channels", 1, reason)
 
 
 def without_false_climate(trips: Sequence[RawTrip], kind: str) -> tuple[list[RawTrip], Account]:

@@ -30,7 +30,8 @@ PACKED = (".7z", ".zip", ".gz", ".xlsx")
 NAMES_LISTED = 3
 NAMELESS = "__UNNAMED__"
 """How polars calls a column of a sheet whose first cell is empty."""
-EXPORT_AGAIN = "Export or download it again, or leave it out."
+# A file may be one's own export or a download.
+AGAIN = "Export or download it again"
 # Headers cut in the middle show as missing attributes or impossible numbers.
 BROKEN = (
     *(BadZipFile, lzma.LZMAError, zlib.error, EOFError, struct.error, OSError, RuntimeError),
@@ -41,7 +42,7 @@ BROKEN = (
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table to read.
+    """A table that an import may read, and its origin.
 
     named    the user named it, or an archive of it alone; otherwise it was met among others
     where    its name in messages, that of its archive included
@@ -214,7 +215,7 @@ def _write_sheets(workbook: Path, folder: Path) -> list[str]:
     loaded = pl.read_excel(workbook, sheet_id=0, infer_schema_length=None, raise_if_empty=False)
     sheets = {name: sheet for name, sheet in loaded.items() if sheet.width}
     if not sheets:
-        raise DataError(f"{workbook.name} is empty: no sheet has a row. {EXPORT_AGAIN}")
+        raise DataError(f"{workbook.name} is empty: no sheet has a row. {AGAIN}, or leave it out.")
     for name, sheet in sheets.items():
         # A title or merged cells above the header: all rows as text, which shows the header.
         if titled := any(column.startswith(NAMELESS) for column in sheet.columns):

@@ -101,7 +101,7 @@ class GapLimit:
 
 @dataclass(frozen=True)
 class CsvMapping:
-    """A mapping, checked."""
+    """A checked mapping from the columns of files to channels, vehicles and trips."""
 
     source: str
     time: TimeMap

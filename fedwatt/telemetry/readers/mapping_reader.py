@@ -131,7 +131,7 @@ class MappingReader:
         self._kinds: dict[str, set[str]] = {}
 
     def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
-        """Stream every file into the spill."""
+        """Append the rows of every file to the spill, the temporary files by vehicle."""
         layout = _layout(self._mapping)
         add = partial(self._add, spill)
         account, passed_over = read_tables(self._tables, layout, add, progress)

@@ -99,7 +99,7 @@ def silent(done: int, total: int, what: str) -> None:
 
 
 def keep_trip(trip: RawTrip) -> str:
-    """Return no reason to leave a trip out."""
+    """Return "", no reason to leave out any trip: the usual `Candidate.reject`."""
     return ""
 
 

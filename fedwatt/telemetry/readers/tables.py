@@ -16,7 +16,7 @@ import polars as pl
 
 from fedwatt.errors import DataError, counted
 from fedwatt.telemetry.cleaning.account import Account
-from fedwatt.telemetry.readers.files import TableFile, listed
+from fedwatt.telemetry.readers.files import AGAIN, TableFile, listed
 from fedwatt.telemetry.readers.stream import Progress
 
 PARQUET = ".parquet"
@@ -26,8 +26,6 @@ NO_VALUE = ["NO DATA", "NA", "N/A", "null", "NULL", "None", "none", "#N/A", "-",
 MOSTLY = 0.5
 LOST = "\ufffd"
 """Stands where bytes are no letter."""
-# A file may be one's own export or a download.
-AGAIN = "Export or download it again"
 
 Blocks = Iterator[tuple[pl.DataFrame, Account, int, int]]
 """Rows, what was done to read them, the number of the first one, and their bytes in the file."""

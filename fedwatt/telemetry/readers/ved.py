@@ -256,7 +256,7 @@ class VedReader:
         self._recorded: dict[int, Recorded] = {}
 
     def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
-        """Stream every file into the spill."""
+        """Append the rows of every file to the spill, the temporary files by vehicle."""
         columns = self._form.raw
         if self._unlabelled:
             columns = {n: replace(column, required=n in DRIVING) for n, column in columns.items()}

@@ -222,11 +222,11 @@ def discharge_sign(
 
 
 def _sign_by_motion(values: FloatArray, speed_mps: FloatArray) -> tuple[str, str]:
-    """Return the sign of readings while the pack discharges, and the reason; arrays [rows].
+    """Return "positive" or "negative", the sign of readings while the pack discharges, and why.
 
-    Speeding up takes energy and slowing down gives some back: if the numbers are larger while the
-    vehicle speeds up, discharge is positive. Where the motion does not tell, a pack gives more than
-    it takes while the vehicle moves.
+    Both arrays are [rows]. Speeding up takes energy and slowing down gives some back: if the
+    numbers are larger while the vehicle speeds up, discharge is positive. If they hardly differ,
+    the sign of their mean while the vehicle moves counts, since a pack gives more than it takes.
     """
     finite = np.isfinite(values) & np.isfinite(speed_mps)
     value = values[finite]

@@ -7,9 +7,9 @@ the last third. Of text tables the separator, header, units, decimal and thousan
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
@@ -60,7 +60,7 @@ class TextLayout:
 
 
 def text_layout(lines: Sequence[str], where: str) -> TextLayout:
-    """Decide how the first lines of a file are written; refuse what is no table."""
+    """Return how the first lines of a file are written; refuse what is no table."""
     head = [line for line in lines[:LINES] if line.strip()]
     if not head:
         raise DataError(f"{where} is empty. Export the recording again.")
@@ -134,7 +134,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _begins_with_names(lines: Sequence[str], at: int, separator: str) -> bool:
-    """Return whether most cells of a line begin like names."""
+    """Return whether most cells of a line begin with another letter than a digit, as names do."""
     cells = _cells(lines, separator)[at]
     return len(cells) > 1 and sum(cell.strip()[:1].isdigit() for cell in cells) < len(cells) / 2
 
@@ -193,7 +193,7 @@ def number_style(cells: Sequence[str]) -> tuple[bool, str]:
         match[1] for match in grouped if match[1] != decimal and (match[2] or decimal) == decimal
     )
     # "359.12" beside "12,5" shows that a point is another column's decimal sign.
-    if any(POINT_DECIMAL.match(cell) and not GROUPED.match(cell) for cell in cells):
+    if not signs and any(POINT_DECIMAL.match(cell) and not GROUPED.match(cell) for cell in cells):
         del between["."]
     if not decimal_comma and not signs and commas == 0:
         between = Counter({sign: n for sign, n in between.items() if sign not in ".,"})
@@ -234,6 +234,18 @@ class TableSample:
             self._numbers[column] = text.cast(pl.Float64, strict=False).fill_nan(None)
         return self._numbers[column]
 
+    def spelled(self, spellings: Mapping[str, str]) -> "TableSample":
+        """Return the sample with columns spelled as in `spellings`, which are by tidy names."""
+        # A file may have both `t`, its time, and `T`, a temperature.
+        names = {
+            name: spellings[tidy(name)]
+            for name in self.columns
+            if spellings.get(tidy(name), name) not in self.columns
+        }
+        layout_names = tuple(names.get(name, name) for name in self.layout.names)
+        layout = replace(self.layout, names=layout_names)
+        return replace(self, rows=self.rows.rename(names), layout=layout, _numbers={})
+
     def unit_row(self, column: str) -> str:
         """Return a column's entry in the row of units, or ""."""
         at = self.layout.names.index(column)
@@ -272,8 +284,12 @@ def survey(paths: Sequence[Path]) -> tuple[Kind, list[Kind], tuple[str, ...]]:
         kinds.setdefault((frozenset(map(tidy, layout.names)), written), []).append(path)
     if not kinds:
         raise DataError(f"No file can be read. {' '.join(left_out(problems))}")
-    usual = kinds.pop(max(kinds, key=lambda kind: (len(kinds[kind]), len(kind[0]))))
-    return _kind(usual), [_kind(files) for files in kinds.values()], left_out(problems)
+    usual = _kind(kinds.pop(max(kinds, key=lambda kind: (len(kinds[kind]), len(kind[0])))))
+    spellings = {tidy(name): name for name in usual.samples[0].columns}
+    every_kind = [usual, *map(_kind, kinds.values())]
+    for kind in every_kind:
+        kind.samples[:] = [sample.spelled(spellings) for sample in kind.samples]
+    return usual, every_kind[1:], left_out(problems)
 
 
 def _kind(files: list[Path]) -> Kind:
@@ -311,7 +327,7 @@ def neighbours(path: Path) -> list[Path]:
 
 
 def read_sample(path: Path) -> TableSample:
-    """Look at a table."""
+    """Return a sample of the rows of a file."""
     if path.suffix.lower() == PARQUET:
         return _typed(path)
     layout = _header_of(path)

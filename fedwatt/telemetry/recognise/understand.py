@@ -209,7 +209,7 @@ class Understanding:
 def understand(
     paths: Sequence[str | Path] | str | Path, answers: ImportAnswers | None = None
 ) -> Understanding:
-    """Look at files or folders and decide what they are."""
+    """Return how files or folders are to be read: the mapping with reasons, remarks, questions."""
     answers = answers or ImportAnswers()
     tables_found = find_tables(paths)
     damaged = {table.where: table.problem for table in tables_found if table.problem}

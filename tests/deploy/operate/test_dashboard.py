@@ -155,7 +155,7 @@ def test_a_browser_shows_every_fault_and_its_reason(page: str, tmp_path: Path) -
     assert (
         f"{FAILS} failing it could not compute a reply; its own log says why" in seen
     )  # looked into
-    assert "The run is finished since" in seen
+    assert "The run: finished at" in seen
 
 
 def test_the_newest_run_of_a_folder_is_shown_and_followed(

@@ -1,4 +1,46 @@
-"""A malicious server against a vehicle's real request handler; a test per attack of the page."""
+"""A malicious server against a vehicle's real request handler; a map of the tests of all attacks.
+
+1  evaluate single windows by another horizon or split: signed plan, declared fields, one answer
+    test_no_field_of_the_configuration_changes_without_a_new_signature
+    test_requests_cannot_bring_settings
+    test_a_round_is_answered_once_and_rounds_only_grow
+    test_only_planned_requests_are_answered
+2  enrol under another role, or as several vehicles: roles and names in certificates
+    test_certificates_of_other_roles_and_names_are_in_no_sum
+    test_another_vehicles_name_is_turned_away
+    test_a_vehicle_s_certificate_makes_no_server
+3  name code in the configuration: built-in names and installed packages only
+    test_a_plan_that_names_code_is_refused_though_the_owner_signed_it
+4  use up a vehicle's quota without its key: charged after authentication
+    test_only_verified_requests_are_charged
+    test_nobody_uses_up_a_vehicle_s_quota
+5  run code from a model file or run folder: --trust
+    test_runs_once_it_is_trusted
+6  settings that compute for hours: a child process with limits
+    test_a_greedy_plan_is_ended_and_the_vehicle_goes_on
+    test_a_job_beyond_a_limit_ends_and_the_next_is_computed
+7  compressed bombs: capped streams, bounded readers
+    test_a_gzip_bomb_is_not_unpacked
+    test_an_endless_response_is_cut_off
+    test_inflate_to_the_byte
+8  ask about data at enrolment: one bit
+    test_enrolment_tells_nothing_but_enough
+    test_the_page_lists_what_leaves_a_vehicle
+    test_the_page_lists_what_travels_around_a_message
+9  keep revoked vehicles in sums, or the owner's key on the server: vehicles and the server check
+    test_a_revoked_vehicle_is_in_no_sum_though_the_server_lies
+    test_revocations_of_a_newer_plan_count_under_an_older_one
+    test_a_server_refuses_to_start_where_it_can_read_the_owners_key
+10 two runs in one folder: a lock
+    test_a_second_run_into_the_same_folder_is_refused
+    test_two_runs_into_one_folder_do_not_both_succeed
+    test_two_processes_on_one_state_are_refused
+11 pages under another name, half-open requests, deep texts: checks and limits of the web server
+    test_another_name_is_refused
+    test_half_open_requests_end
+    test_no_more_threads_than_connections
+    test_depth_to_the_level
+"""
 
 import json
 import os
@@ -42,6 +84,13 @@ from tests.deploy.fleets import (
     secured,
     signed,
 )
+
+
+def test_every_attack_of_the_map_has_its_tests() -> None:
+    tests = "".join(file.read_text() for file in (Path(__file__).parents[2]).rglob("test_*.py"))
+    names = re.findall(r"^    (test_\w+)$", __doc__ or "", re.MULTILINE)
+    assert len(names) == 29
+    assert [name for name in names if f"def {name}(" not in tests] == []
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,11 @@
 import numpy as np
 import pytest
 
-from fedwatt.telemetry.cleaning.glitches import without_false_climate, without_glitches
+from fedwatt.telemetry.cleaning.glitches import (
+    without_false_climate,
+    without_glitches,
+    without_still_elevation,
+)
 
 SECONDS = np.arange(40.0)
 
@@ -192,3 +196,20 @@ def test_elevation_that_stands_still_while_driving_is_left_out(raw_trip):
     assert account.reasons("repaired", "values") == {"elevation_m the same for over 2 km": 401}
     flat = raw_trip(second[:190], speed_mps=10 + np.sin(second[:190]), elevation_m=np.zeros(190))
     assert without_glitches(flat, 10.0)[0][0].has("elevation_m")
+
+
+def test_elevation_that_never_changes_in_a_trip_is_left_out(raw_trip):
+    second = np.arange(0.0, 121.0)
+
+    # 1.2 km a trip: two are over 2 km together, and no trip is by itself.
+    def trips(*heights):
+        return [raw_trip(second, speed_mps=np.full(121, 10.0), elevation_m=h) for h in heights]
+
+    level = np.full(121, 250.0)
+    believed, account = without_still_elevation(trips(level, level + 1))
+    assert not any(trip.has("elevation_m") for trip in believed)
+    assert account.reasons("dropped", "channels") == {"elevation_m never changes within a trip": 1}
+    for heights in ((level,), (level, np.linspace(250, 260, 121))):
+        believed, account = without_still_elevation(trips(*heights))
+        assert all(trip.has("elevation_m") for trip in believed)
+        assert not account.entries

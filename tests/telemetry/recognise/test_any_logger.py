@@ -12,6 +12,7 @@ import pytest
 from fedwatt.telemetry.readers import import_csv
 from fedwatt.telemetry.readers.mapping import parse_mapping
 from fedwatt.telemetry.recognise.understand import mapping_text, refuse_incomplete, understand
+from fedwatt.windows.features import trip_features
 from tests.telemetry.recognise import test_formats
 from tests.telemetry.recognise.drives import comma, drive, fleet, write_workbook
 
@@ -213,3 +214,6 @@ def test_a_heater_that_is_filled_in_warm_trips_only_is_unknown_in_cold_ones(tmp_
     assert [float(np.mean(trip.channels["heater_w"])) for trip in vehicle.trips] == pytest.approx(
         [np.nan, np.nan, 0.0], nan_ok=True
     )
+    # After 300 s, usual powers of 23 and 16 °C of cold: 0.038 + 0.029/e kW a degree; off is 0.
+    kw = [trip_features(trip, ("heater",), "car")[299, 0] for trip in vehicle.trips]
+    assert kw == pytest.approx([23 * 0.04867, 16 * 0.04867, 0.0], rel=2e-3)

@@ -124,6 +124,20 @@ def test_files_with_other_columns_are_left_out(tmp_path) -> None:
     assert "'fedwatt data merge'" in advice
 
 
+def test_files_may_spell_columns_in_other_letters(tmp_path) -> None:
+    rows = drives(3).select(Time="t", speed="speed", voltage="volt", current="amp", T="temp", t="t")
+    rows.write_csv(tmp_path / "van 1.csv")
+    capital = {"speed": "SPEED", "voltage": "Voltage", "Time": "time"}
+    rows.reverse().rename(capital).write_csv(tmp_path / "van 2.csv")
+    layout = understand(tmp_path)
+    assert len(layout.paths) == 2
+    mapping = parse_mapping(mapping_text(layout), "kept.toml")
+    for vehicle in import_csv(layout.paths, mapping):
+        # 5 kW over 899 s on average, three times.
+        energies = [trip.channels["energy_wh"].sum() for trip in vehicle.trips]
+        assert energies == pytest.approx([5000 * 899 / 3600] * 3, rel=0.01)
+
+
 def test_vans_with_other_sensors_are_read_along(tmp_path) -> None:
     sensors = {"a": {"temp": "ambient_c"}, "b": {"alt": "elevation_m", "soc": "soc"}, "c": {}}
     for van, sensor in sensors.items():

@@ -29,6 +29,7 @@ from tests.telemetry.recognise.drives import drives, write_sheets
         (["1,5", "2,25"], (True, "")),
         (["1.5", "2.25"], (False, "")),
         (["1.234,5", "12"], (True, ".")),
+        (["1.234,5", "2.10"], (True, ".")),
         (["1,234.5", "12"], (False, ",")),
         (["1 234,5"], (True, " ")),
         (["1'234.5"], (False, "'")),

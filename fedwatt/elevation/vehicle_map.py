@@ -97,7 +97,7 @@ def private_map(
     return ElevationMap(shared.grid, keys, elevation_m, region, passes, vehicles, shared.prior)
 
 
-def own_map(survey: Survey, shared: ElevationMap, settings: ElevationSettings) -> ElevationMap:
+def vehicle_map(survey: Survey, shared: ElevationMap, settings: ElevationSettings) -> ElevationMap:
     """Return the shared map with private nodes, refreshed as often as the shared ones are.
 
     Each turn fits the power model with the map so far. The first turns leave private mountains too
@@ -131,7 +131,7 @@ def _turned(
     return elevation_map
 
 
-def own_maps(
+def vehicle_maps(
     names: Sequence[str],
     surveys: Mapping[str, Survey],
     shared: ElevationMap,
@@ -147,7 +147,7 @@ def own_maps(
     for name, survey in surveys.items():
         candidates = [shared, empty_map(shared.grid)]
         if settings.private:
-            candidates.insert(0, own_map(survey, shared, settings))
+            candidates.insert(0, vehicle_map(survey, shared, settings))
         best = best_map(candidates, survey)
         measured = measured_is_better(survey, best)
         maps[name] = replace(with_undriven_nodes(best), measured=measured)
