@@ -5,7 +5,7 @@ refused, and the message names the key, what was given and what to write instead
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from math import inf
 from operator import ge, gt, le, lt
 from types import UnionType
@@ -167,30 +167,14 @@ class Range:
 class Tunable(Checked):
     """A rule, by its hyperparameters."""
 
-    ranges: ClassVar[Mapping[str, Range]] = {}  # those that are tuned, by name, each with its range
-    fixed: ClassVar[Mapping[str, str]] = {}  # those that are not, each with the reason
     meanings: ClassVar[Mapping[str, str]] = {}  # as `fedwatt list` shows them
 
-    def __init_subclass__(cls, **more: Any) -> None:
-        """Join what parents say, what fields declare, and what the class lists by itself."""
-        super().__init_subclass__(**more)
-        ranges: dict[str, Range | str] = {}
-        for parent in reversed(cls.__bases__):
-            ranges |= {**getattr(parent, "ranges", {}), **getattr(parent, "fixed", {})}
-        for name, attribute in vars(cls).items():
-            # `dataclass` has not yet put its default in the place of a field.
-            if isinstance(attribute, Field) and "allowed" in attribute.metadata:
-                ranges[name] = attribute.metadata.get("tuned") or attribute.metadata.get(
-                    "fixed", ""
-                )
-        ranges |= {**vars(cls).get("ranges", {}), **vars(cls).get("fixed", {})}
-        cls.ranges = {
-            name: attribute
-            for name, attribute in sorted(ranges.items())
-            if isinstance(attribute, Range)
-        }
-        cls.fixed = {
-            name: attribute
-            for name, attribute in ranges.items()
-            if attribute and isinstance(attribute, str)
-        }
+    @property
+    def ranges(self) -> dict[str, Range]:
+        """The ranges of the hyperparameters that are tuned, by name."""
+        return {name: d["tuned"] for name, d in sorted(self._declared().items()) if d.get("tuned")}
+
+    @property
+    def fixed(self) -> dict[str, str]:
+        """The reasons why other hyperparameters are not tuned, by name."""
+        return {name: d["fixed"] for name, d in self._declared().items() if d.get("fixed")}

@@ -12,7 +12,7 @@ from fedwatt.federation.records import (
     error_columns,
     evaluation_columns,
 )
-from fedwatt.metrics import ErrorSums
+from fedwatt.metrics import METRICS, ErrorSums
 from fedwatt.tables import (
     ERRORS,
     EVALUATION,
@@ -25,12 +25,14 @@ from fedwatt.tables import (
     recorded,
 )
 
+ERROR_COLUMNS = ("rmse", "mae", "mape", "wmape", "near_zero")
+"""Metrics of earlier runs; others may be added."""
 FILES = {
     "rounds": {
         str: "method",
         int: "seed round available participants replies lost rejected steps best_round",
         float: "learning_rate drift_mean drift_cv agreement roughness_mean pearson spearman "
-        "validation_rmse test_rmse test_mae test_mape test_wmape test_near_zero test_rmse_macro "
+        f"validation_rmse {' '.join(f'test_{name}' for name in METRICS)} test_rmse_macro "
         "test_rmse_weighted test_rmse_margin "
         "held_out_rmse personal_validation_rmse personal_rmse personal_rmse_macro "
         "personal_held_out_rmse best_validation_rmse best_test_rmse "
@@ -46,13 +48,13 @@ FILES = {
     "vehicles": {
         str: "method model vehicle stratum",
         int: "seed windows",
-        float: "rmse mae mape wmape near_zero",
+        float: " ".join(METRICS),
         bool: "held_out",
     },
     "baselines": {
         str: "reference vehicle stratum",
         int: "seed windows",
-        float: "rmse mae mape wmape near_zero",
+        float: " ".join(METRICS),
         bool: "held_out",
     },
     "timing": {
@@ -67,6 +69,10 @@ FILES = {
 def test_files_keep_the_columns_of_earlier_runs(name: str) -> None:
     expected = [(column, kind) for kind, names in FILES[name].items() for column in names.split()]
     assert [(column.name, column.kind) for column in declared(name).columns] == expected
+
+
+def test_errors_keep_the_metrics_of_earlier_runs() -> None:
+    assert set(ERROR_COLUMNS) <= METRICS.keys()
 
 
 def test_functions_fill_what_they_are_declared_to() -> None:

@@ -53,18 +53,6 @@ class Provenance:
         """
         return cls(frozenset(vehicles), data.split, data.split_seed, data.window)
 
-    def to_table(self) -> dict[str, Any]:
-        """Return plain values for the metadata of a file."""
-        return asdict(self) | {"vehicles": sorted(self.vehicles)}
-
-    @classmethod
-    def from_table(cls, table: dict[str, Any]) -> "Provenance":
-        """Return the provenance that `to_table` wrote."""
-        train, validation, test = (float(share) for share in table["split"])
-        split_seed = int(table["split_seed"])
-        window = int(table["window"])
-        return cls(frozenset(table["vehicles"]), (train, validation, test), split_seed, window)
-
     def refuse(
         self, file: Path, vehicle: str, data: DataSettings, *, held_out: bool = False
     ) -> None:
@@ -115,7 +103,7 @@ def write_map_file(
     head: dict[str, Any] = {"format": FORMAT, "cell_m": elevation_map.grid.cell_m}
     head |= {"prior": asdict(elevation_map.prior), "measured": elevation_map.measured}
     if provenance is not None:
-        head["taught"] = provenance.to_table()
+        head["taught"] = asdict(provenance) | {"vehicles": sorted(provenance.vehicles)}
     schema = pa.schema(list(COLUMNS.items()), metadata={"fedwatt.field": json.dumps(head)})
     table = pa.table(dict(zip(COLUMNS, map(pa.array, arrays), strict=True)), schema=schema)
     try:
@@ -156,7 +144,12 @@ def read_provenance(path: Path) -> Provenance | None:
     """Return the vehicles whose trips the map of `path` was learned from, or None."""
     head = parse_json(pq.read_schema(path).metadata[b"fedwatt.field"])
     try:
-        return Provenance.from_table(head["taught"]) if "taught" in head else None
+        if "taught" not in head:
+            return None
+        table = head["taught"]
+        train, validation, test = (float(share) for share in table["split"])
+        numbers = int(table["split_seed"]), int(table["window"])
+        return Provenance(frozenset(table["vehicles"]), (train, validation, test), *numbers)
     except (KeyError, TypeError, ValueError) as problem:
         raise DataError(
             f"{path} does not say rightly which trips it was learned from: {problem}. "

@@ -50,14 +50,9 @@ def code_of(source: str) -> str:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             # Strings behind attributes are docstrings, too.
-            node.body = [part for part in body if not _is_text(part)]  # type: ignore[attr-defined]
+            node.body = [  # type: ignore[attr-defined]
+                part
+                for part in body
+                if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))
+            ]
     return ast.dump(tree)
-
-
-def _is_text(part: ast.AST) -> bool:
-    """Return whether a statement is a string and nothing else."""
-    return (
-        isinstance(part, ast.Expr)
-        and isinstance(part.value, ast.Constant)
-        and isinstance(part.value.value, str)
-    )

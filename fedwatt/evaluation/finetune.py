@@ -56,7 +56,7 @@ InitialModels = Callable[[int, Sequence[int]], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class PersonalisedModel:
-    """The model that a vehicle made its own; rate and steps are 0 where it kept what it had.
+    """The personalised model of a vehicle; rate and steps are 0 where fine-tuning did not help.
 
     `run` and `vehicle` are places in the federation's seeds and fleet; `weights` has shape [D].
     """
@@ -104,8 +104,9 @@ def personalised_models(
     vehicles: Sequence[int],
     initial: InitialModels | None = None,
 ) -> Iterator[PersonalisedModel]:
-    """Yield the model of each vehicle and run, from global ones [R, D] or own ones, stack by
-    stack.
+    """Yield the fine-tuned model of each vehicle and run, one stack of vehicles at a time.
+
+    Vehicles begin with the global models, `weights` [R, D], or with their models by `initial`.
     """
     rates = settings.rates if initial is None or settings.enabled else ()
     for run in range(len(weights)):

@@ -291,21 +291,21 @@ def begin_rules(
     """
     plans_so_far = []
     plans = []
-    for rule in rules:
-        rule_state = {name: client_state[name] for name in rule.client_state(start.model)}
+    states = [
+        {name: client_state[name] for name in rule.client_state(start.model)} for rule in rules
+    ]
+    for rule, rule_state in zip(rules, states, strict=True):
         with watch.section("training"), torch.no_grad():
             origin = rule.origin(rule_state, start)
         plans_so_far.append({} if origin is None else origin.plan)
         if origin is not None:
             steps = start.steps - origin.taken
             start = replace(start, begins_at=origin.weights, steps=steps)
-    for rule, plan in zip(rules, plans_so_far, strict=True):
-        rule_state = {name: client_state[name] for name in rule.client_state(start.model)}
+    for rule, plan, rule_state in zip(rules, plans_so_far, states, strict=True):
         with watch.section(rule.begin_timed_as), torch.no_grad():
-            declared = set(rule_state)
-            rule_state, planned = rule.begin(rule_state, start)
-        _refuse_other_state(rule, "begin", rule_state, declared)
-        client_state = client_state | rule_state
+            begun_state, planned = rule.begin(rule_state, start)
+        _refuse_other_state(rule, "begin", begun_state, rule_state.keys())
+        client_state = client_state | begun_state
         plans.append(plan | planned)
         _refuse_other_rows(rule, plans[-1], len(start.steps))
     return start, client_state, plans
@@ -355,7 +355,7 @@ def finish_rules(
     start = replace(start, accumulation=accumulation(rules, plans, start))
     for rule, plan in zip(rules, plans, strict=True):
         rule_state = {name: client_state[name] for name in rule.client_state(start.model)}
-        declared = set(rule_state)
+        declared = rule_state.keys()
         rule_state, rule_uploads = rule.finish(rule_state, plan, start, deltas)
         _refuse_other_state(rule, "finish", rule_state, declared)
         for name in rule.uploads(start.model):

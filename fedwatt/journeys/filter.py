@@ -80,7 +80,7 @@ class TripPrior:
             check(self, name, valid, "above 0" if positive else "at least 0")
 
     def initial_state(self, cold: float) -> State:
-        """Return the state before a trip of this coldness."""
+        """Return the state of the filter before a trip, at a coldness from 0 to 2."""
         constant = self.constant_wh**2 + (self.constant_cold_wh * cold) ** 2
         return (0.0, 0.0, 0.0, constant, 0.0, 0.0, self.drift(cold) ** 2, 0.0, self.load**2)
 

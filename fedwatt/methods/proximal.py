@@ -88,16 +88,13 @@ class BroadcastPull(PlannedPull):
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return the plan: μ_t [P] and F_k(w_t) [P]."""
-        before = [self._loss(start, row) for row in range(len(start.anchor))]
-        return client_state, {
-            "pull": start.broadcast["mu"].flatten(),
-            "loss_before": torch.stack(before),
-        }
-
-    def _loss(self, start: Start, row: int) -> Tensor:
-        batch = start.probe_batch(row, self.loss_batch, "loss batch")
-        prediction = start.model.predict(start.origin[row], batch.windows)
-        return start.loss(prediction, batch.labels).mean().double()
+        losses = []
+        for row, weights in enumerate(start.origin):
+            batch = start.probe_batch(row, self.loss_batch, "loss batch")
+            prediction = start.model.predict(weights, batch.windows)
+            losses.append(start.loss(prediction, batch.labels).mean().double())
+        plan = {"pull": start.broadcast["mu"].flatten(), "loss_before": torch.stack(losses)}
+        return client_state, plan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -269,15 +269,9 @@ class Model(ABC):
             gradient.view(-1, size),
             loss,
         )
-        if fill is None:
-            return self.autograd_gradient(weights, windows, labels, share, loss)
-        fill(labels.reshape(-1, batch), share.reshape(-1, batch))
-        return gradient
-
-    def autograd_gradient(
-        self, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
-    ) -> Tensor:
-        """Return `gradient` by autograd from the model's definition."""
+        if fill is not None:
+            fill(labels.reshape(-1, batch), share.reshape(-1, batch))
+            return gradient
 
         def total(parts: Parts) -> Tensor:
             prediction = self.head(parts, self.representation(parts, windows))

@@ -85,14 +85,9 @@ class Observers(Observer):
 
     each: Sequence[Observer]
 
-    on_elevation = _forwarded("on_elevation")
-    on_vehicle = _forwarded("on_vehicle")
-    on_fleet = _forwarded("on_fleet")
-    on_start = _forwarded("on_start")
-    on_round = _forwarded("on_round")
-    on_end = _forwarded("on_end")
-    on_baseline = _forwarded("on_baseline")
-    on_finish = _forwarded("on_finish")
+
+for _event in [name for name in vars(Observer) if name.startswith("on_")]:
+    setattr(Observers, _event, _forwarded(_event))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from fedwatt.methods import Method
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.server import Average, Replies
 from fedwatt.models import Model
-from fedwatt.report.load import load_run, load_runs
 from fedwatt.runs.tables import read_table, write_table
 from fedwatt.tables import Column
 from tests.federation.toys import random_fleet
@@ -93,11 +92,6 @@ def test_it_reaches_the_file_and_is_unknown_for_other_methods(tmp_path: Path) ->
     write_table(tmp_path, "clients", table.to_pylist())
     written = [(run_folder / "clients.parquet").read_bytes() for run_folder in (folder, tmp_path)]
     assert written[0] == written[1]
-
-    other = make_run(tmp_path / "other", methods=("fedprox",))
-    both = load_runs([folder, other]).clients["size"]
-    assert len(both) > 16 and sum(both == both) == 8
-    assert load_run(folder).clients["size"][8] == approx(70 / 59)
 
 
 def test_what_is_recorded_is_a_number_for_each_vehicle() -> None:

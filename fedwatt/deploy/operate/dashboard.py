@@ -88,7 +88,7 @@ def _json(table: Mapping[str, Any] | None, status: HTTPStatus = HTTPStatus.OK) -
 
 
 def exposition(view: FleetView) -> str:
-    """Return all metrics of a fleet."""
+    """Return all metrics of a fleet as text for Prometheus."""
     with view.lock:
         view.refresh()
         lines = [line for family in _families(view) for line in family]

@@ -70,7 +70,7 @@ def refuse_undeployable(config: RunConfig) -> None:
 
 
 def _refuse_elevation(config: RunConfig) -> None:
-    """Raise if elevation is to come from where a deployed fleet has none."""
+    """Raise if `elevation.source` is one that a deployed fleet cannot use."""
     source = config.elevation.source
     if shares_elevation(config):
         if not config.secure.enabled:
@@ -179,7 +179,7 @@ class ConnectedFleet(RunBackend):
         return self.backend.loop()
 
     def repeated(self, choice: MethodChoice, done: int) -> int:
-        """Return the noisy models that were made before a kill and are in no checkpoint."""
+        """Return the number of noisy rounds before a kill that no checkpoint holds."""
         return max(0, self.state.releases.get(choice.label, 0) - done)
 
     def share_elevation(self, run: Run) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def going_on(out: Path) -> str:
 
 @dataclass(frozen=True)
 class SumTotal:
-    """Totals of a secure aggregation, and whose messages could not be used."""
+    """Totals of a secure aggregation, its survivors, and why other vehicles were rejected."""
 
     sums: Mapping[str, NDArray[Any]]
     survivors: tuple[str, ...]

@@ -246,11 +246,6 @@ class FusedStep:
         self.tensors = tensors
         self.pointers = pointers(tensors)
 
-    def part(self, rows: slice) -> "FusedStep":
-        """Run the step for one part of the vehicles."""
-        tensors = [tensor[rows] for tensor in self.tensors]
-        return FusedStep(self.functions, self.anchor[rows], self.numbers[rows], tensors)
-
     def __call__(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, *, first: bool
     ) -> None:

@@ -193,7 +193,7 @@ def number_style(cells: Sequence[str]) -> tuple[bool, str]:
         match[1] for match in grouped if match[1] != decimal and (match[2] or decimal) == decimal
     )
     # "359.12" beside "12,5" shows that a point is another column's decimal sign.
-    if any(POINT_DECIMAL.match(cell) and not GROUPED.match(cell) for cell in cells):
+    if not signs and any(POINT_DECIMAL.match(cell) and not GROUPED.match(cell) for cell in cells):
         del between["."]
     if not decimal_comma and not signs and commas == 0:
         between = Counter({sign: n for sign, n in between.items() if sign not in ".,"})
