@@ -18,12 +18,12 @@ OPTION_LINE = 90
 SCREEN = 40
 VERBS = (
     "Adapt Add Back Change Check Compare Convert Corrupt Delete Describe Draw Electrify Export "
-    "Generate Import Inspect Learn List Make Measure Merge Partition Plan Predict Propose Put Regenerate Restore Run "
-    "Serve Show Sign Simulate Start Summarise Time Train Tune Verify Watch Write"
+    "Generate Import Inspect Learn List Make Measure Merge Partition Plan Predict Propose Put "
+    "Regenerate Restore Run Serve Show Sign Simulate Start Summarise Time Train Tune Verify Watch Write"
 )
 OPTION_VERBS = VERBS + (
-    " Answer Begin Bias Choose Continue Cut Drive Drop Fine-tune Include Leave Let Limit Listen Name "
-    "Open Print Publish Read Repeat Require Retry Revoke Select Set Skew Take Trust Use"
+    " Answer Begin Bias Choose Continue Cut Drive Drop Fine-tune Include Leave Let Limit Listen "
+    "Name Open Print Publish Read Repeat Require Retry Revoke Select Set Skew Take Trust Use"
 )
 SEVERAL_MEANINGS = {
     "--data": "maintainers' commands take several fleets, and recorded files",
