@@ -19,7 +19,8 @@ SCREEN = 40
 VERBS = (
     "Adapt Add Back Change Check Compare Convert Corrupt Delete Describe Draw Electrify Export "
     "Generate Import Inspect Learn List Make Measure Merge Partition Plan Predict Propose Put "
-    "Regenerate Restore Run Serve Show Sign Simulate Start Summarise Time Train Tune Verify Watch Write"
+    "Regenerate Restore Run Serve Show Sign Simulate Start Summarise Time Train Tune "
+    "Verify Watch Write"
 )
 OPTION_VERBS = VERBS + (
     " Answer Begin Bias Choose Continue Cut Drive Drop Fine-tune Include Leave Let Limit Listen "
