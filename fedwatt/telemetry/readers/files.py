@@ -225,7 +225,8 @@ def _write_sheets(workbook: Path, folder: Path) -> list[str]:
                 workbook, sheet_name=name, has_header=False, infer_schema_length=None
             )
         file = workbook.name if len(sheets) == 1 else f"{name}.csv"
-        sheet = sheet.with_columns(pl.col(_times_of_day(sheet)).dt.time())
+        elapsed_s = cs.duration().dt.total_milliseconds() / 1000
+        sheet = sheet.with_columns(elapsed_s, pl.col(_times_of_day(sheet)).dt.time())
         sheet.write_csv(folder / file, include_header=not titled, time_format="%H:%M:%S%.3f")
     return [file.name for file in sorted(folder.iterdir())]
 

@@ -1,6 +1,6 @@
 """Invented drives, to be written as any logger would: speed, pack, place and weather."""
 
-from datetime import date, time
+from datetime import date, time, timedelta
 from pathlib import Path
 from xml.sax.saxutils import escape
 from zipfile import ZipFile
@@ -83,7 +83,7 @@ def write_workbook(path: Path, frame: pl.DataFrame) -> None:
 def write_sheets(path: Path, sheets: dict[str, list[tuple[object, ...]]]) -> None:
     """Write the smallest .xlsx file that spreadsheets open.
 
-    Its cells are numbers, texts, dates, times of day, or None for nothing.
+    Its cells are numbers, texts, dates, times of day, elapsed times, or None for nothing.
     """
     main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
     relation = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -95,6 +95,8 @@ def write_sheets(path: Path, sheets: dict[str, list[tuple[object, ...]]]) -> Non
             return "<c/>"
         if isinstance(value, date):
             return f'<c s="1"><v>{(value - date(1899, 12, 30)).days}</v></c>'
+        if isinstance(value, timedelta):
+            return f'<c s="3"><v>{value.total_seconds() / 86_400}</v></c>'
         if isinstance(value, time):
             seconds = 3600 * value.hour + 60 * value.minute + value.second
             return f'<c s="2"><v>{seconds / 86_400}</v></c>'
@@ -126,7 +128,7 @@ def write_sheets(path: Path, sheets: dict[str, list[tuple[object, ...]]]) -> Non
         f'<Override PartName="/xl/styles.xml" ContentType="{kind}-officedocument.spreadsheetml.'
         'styles+xml"/></Types>',
         "xl/styles.xml": f'<styleSheet xmlns="{main}"><cellXfs><xf/><xf numFmtId="14"/>'
-        '<xf numFmtId="21"/></cellXfs></styleSheet>',
+        '<xf numFmtId="21"/><xf numFmtId="46"/></cellXfs></styleSheet>',
         "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
         f'Type="{relation}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
         "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{relation}"><sheets>'

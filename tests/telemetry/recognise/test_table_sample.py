@@ -3,7 +3,7 @@
 How text tables are written: separators, preambles, units, decimal signs, encodings.
 """
 
-from datetime import date, time
+from datetime import date, time, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -173,6 +173,13 @@ def test_a_date_and_a_time_of_day_of_a_spreadsheet_are_read(tmp_path: Path) -> N
     ]
     write_sheets(tmp_path / "log.xlsx", {"log": [header, *rows]})
     assert understand(tmp_path).tables["time"]["column"] == ["Datum", "Uhrzeit"]
+    # 1,235.5 W on average over 299 s.
+    assert energy_wh(tmp_path) == pytest.approx([1235.5 * 299 / 3600], rel=1e-3)
+
+
+def test_an_elapsed_time_of_a_spreadsheet_is_in_seconds(tmp_path: Path) -> None:
+    rows = [(timedelta(seconds=s), 30.0 + s % 7, 1234.5 + s % 3) for s in range(300)]
+    write_sheets(tmp_path / "log.xlsx", {"log": [("Time", "v", "power"), *rows]})
     # 1,235.5 W on average over 299 s.
     assert energy_wh(tmp_path) == pytest.approx([1235.5 * 299 / 3600], rel=1e-3)
 
