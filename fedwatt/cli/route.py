@@ -37,7 +37,7 @@ Capacity = Annotated[
 ]
 Consumption = Annotated[
     float | None,
-    typer.Option(help="Set the mean consumption on the display, Wh/km."),
+    typer.Option(help="Set the recent mean consumption on the display, Wh/km."),
 ]
 Mass = Annotated[float | None, typer.Option(help="Set the mass of the vehicle, kg.")]
 Load = Annotated[float, typer.Option(help="Set the load beyond the driver, kg.")]

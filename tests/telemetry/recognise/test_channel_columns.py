@@ -59,6 +59,7 @@ def test_five_languages(tmp_path, names: str) -> None:
         ("soc", pl.col("soc") * 100, "soc", "%"),
         ("Power", pl.lit(45.0), "power_w", "kW"),
         ("Battery power", pl.lit(45_000.0), "power_w", "W"),
+        ("Battery power (hp)", pl.lit(60.0), "power_w", "hp"),
         ("ambient", pl.lit(285.0), "ambient_c", "K"),
         ("outside temp", pl.lit(80.0), "ambient_c", "°F"),
         ("outside temp", pl.lit(55.0), "ambient_c", "°F"),
@@ -84,6 +85,14 @@ def test_units_are_as_stated_or_as_readings_allow(tmp_path, column, values, chan
 )
 def test_what_belongs_to_something_else_is_left_alone(tmp_path, column) -> None:
     assert found(tmp_path, **{column: pl.lit(12.0)}) == {}
+
+
+@pytest.mark.parametrize(
+    ("readings", "taken"),
+    [(pl.int_range(pl.len()) % 2, False), (pl.lit(0), True), (pl.int_range(pl.len()) % 3, True)],
+)
+def test_a_switch_is_no_power(tmp_path, readings, taken) -> None:
+    assert ("heater_w" in found(tmp_path, heater=readings)) == taken
 
 
 def test_the_better_of_two_columns_is_taken(tmp_path) -> None:
