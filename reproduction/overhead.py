@@ -77,7 +77,7 @@ def show_round_time(view: View) -> Findings:
         TableColumn("Over FedAvg, printed", "", 2),
     )
     blocks = []
-    for place, dataset in view.setting.places:
+    for place, dataset in view.setting.few_places:
         records = {m: view.get(timed_method(view.setting, dataset, m)) for m in METHODS}
         printed_base = theirs("round-time", "fedavg", place)
         rows: list[tuple[Entry, ...]] = []
@@ -371,7 +371,7 @@ def show_latency(view: View) -> Findings:
 ROUND_TIME = Study(
     "round-time",
     "Time per round",
-    lambda setting: [timed_method(setting, d, m) for _, d in setting.places for m in METHODS],
+    lambda setting: [timed_method(setting, d, m) for _, d in setting.few_places for m in METHODS],
     show_round_time,
     printed=("round-time",),
     claims=("C3",),

@@ -68,7 +68,7 @@ def run(
     ray: options.Ray = None,
     trust: options.Trust = None,
     resume: options.Resume = False,
-    out: options.Out = None,
+    out: options.RunOut = None,
     watch: Watch = False,
     as_json: Json = False,
 ) -> None:

@@ -114,7 +114,9 @@ class Server:
 
 
 @contextmanager
-def superlink(folder: Path, **surroundings: str) -> Iterator[Server]:
+def superlink(
+    folder: Path, module: str = "fedwatt.deploy.transport.superlink", **surroundings: str
+) -> Iterator[Server]:
     """Start a SuperLink in `folder` and end it afterwards."""
     owner, vehicle_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     (folder / "owner.pem").write_bytes(certificate("owner", owner, "owner", owner, ca=True))
@@ -139,7 +141,7 @@ def superlink(folder: Path, **surroundings: str) -> Iterator[Server]:
         **surroundings,
     }
     command = [
-        sys.executable, "-m", "fedwatt.deploy.transport.superlink",
+        sys.executable, "-m", module,
         "--host", "127.0.0.1", "--port", str(port), "--enable-supernode-auth",
         "--disable-runtime-dependency-installation", "--ssl-ca-certfile", str(folder / "owner.pem"),
         "--ssl-certfile", str(folder / "certificate.pem"), "--ssl-keyfile", str(folder / "key.pem"),

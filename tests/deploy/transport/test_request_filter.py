@@ -5,6 +5,7 @@ import socket
 import ssl
 from base64 import b64encode
 from http.client import HTTPSConnection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from fedwatt.deploy.transport.client import Connection, FleetClient
 from fedwatt.deploy.transport.request_filter import (
     HOURLY_BYTES,
     KEY_HEADER,
@@ -20,7 +22,7 @@ from fedwatt.deploy.transport.request_filter import (
     Allowance,
     RequestFilter,
 )
-from tests.deploy.transport.conftest import Server, vehicles
+from tests.deploy.transport.conftest import Server, superlink, vehicles
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 PUBLIC = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -150,33 +152,34 @@ def test_an_hour_s_quota() -> None:
     assert status_of(request_filter, scope("/v1/fleet/x", 11)) == 200
 
 
-def test_nobody_uses_up_a_vehicle_s_quota(server: Server) -> None:
-    """Requests in its name without its signature, then a round as if nothing had been."""
-    connection = server.connection("car-0")
-    from fedwatt.deploy.transport.client import FleetClient
+def test_nobody_uses_up_a_vehicle_s_quota(tmp_path: Path) -> None:
+    """Four times its quota in a vehicle's name without its signature, then a round of its own."""
+    with (
+        superlink(tmp_path, "tests.deploy.transport.small_quota") as server,
+        vehicles(server, ["car-1"], lambda name, body: b"yes"),
+    ):
+        connection = Connection(server.address, server.owner, tmp_path / "car-1.key")
+        with FleetClient(connection) as client:
+            stolen = client._signed() | {"flwr-signature": "AAAA"}
+        head = stolen | {"content-type": "application/protobuf"}
+        context = ssl.create_default_context(cafile=str(server.owner))
+        web = HTTPSConnection("127.0.0.1", server.port, context=context)
 
-    with FleetClient(connection) as client:
-        stolen = client._signed() | {"flwr-signature": "AAAA"}
-    context = ssl.create_default_context(cafile=str(server.owner))
-    web = HTTPSConnection("127.0.0.1", server.port, context=context)
-    for _ in range(20):
-        for path in ("pull-messages", "push-messages", "nothing-there"):
-            head = stolen | {"content-type": "application/protobuf"}
-            web.request("POST", f"/v1/fleet/{path}", body=bytes(SMALL), headers=head)
+        def refused(path: str, size: int) -> tuple[int, bytes]:
+            web.request("POST", f"/v1/fleet/{path}", body=bytes(size), headers=head)
             answer = web.getresponse()
-            answer.read()
-            assert answer.status != 200
-    head = stolen | {"content-type": "application/protobuf"}
-    web.request("POST", "/v1/fleet/push-object", body=bytes(SMALL + 1), headers=head)
-    refused = web.getresponse()
-    assert (refused.status, refused.read()) == (401, b"Only a connected vehicle sends a reply.")
-    web.close()
-    web.request("GET", "/fedwatt")
-    assert web.getresponse().status == 204
-    web.close()
-    with vehicles(server, ["car-1"], lambda name, body: b"yes"):
-        result = server.run(vehicles=1, rounds=1, size=10, largest=100)
-    assert result["rounds"][0]["replies"] == {"car-1": [3, "yes", ""]}
+            return answer.status, answer.read()
+
+        for _ in range(22):
+            for path in ("pull-messages", "push-messages", "nothing-there"):
+                assert refused(path, SMALL)[0] != 200
+        assert refused("push-object", SMALL + 1) == (
+            401,
+            b"Only a connected vehicle sends a reply.",
+        )
+        web.close()
+        found = server.run(vehicles=1, rounds=1, size=10, largest=100)
+    assert found["rounds"][0]["replies"] == {"car-1": [3, "yes", ""]}
 
 
 def test_half_open_requests_do_not_stop_a_round(server: Server) -> None:

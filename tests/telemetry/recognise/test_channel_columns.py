@@ -86,6 +86,14 @@ def test_what_belongs_to_something_else_is_left_alone(tmp_path, column) -> None:
     assert guessed(tmp_path, **{column: pl.lit(12.0)}) == {}
 
 
+@pytest.mark.parametrize(
+    ("readings", "taken"),
+    [(pl.int_range(pl.len()) % 2, False), (pl.lit(0), True), (pl.int_range(pl.len()) % 3, True)],
+)
+def test_a_switch_is_no_power(tmp_path, readings, taken) -> None:
+    assert ("heater_w" in found(tmp_path, heater=readings)) == taken
+
+
 def test_the_better_of_two_columns_is_taken(tmp_path) -> None:
     guesses = guessed(tmp_path, **{"GPS speed": "speed", "Vehicle Speed": "speed"})
     assert guesses["speed_mps"].column == "Vehicle Speed"
