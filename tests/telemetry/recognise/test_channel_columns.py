@@ -59,6 +59,7 @@ def test_five_languages(tmp_path, names: str) -> None:
         ("soc", pl.col("soc") * 100, "soc", "%"),
         ("Power", pl.lit(45.0), "power_w", "kW"),
         ("Battery power", pl.lit(45_000.0), "power_w", "W"),
+        ("Battery power (hp)", pl.lit(60.0), "power_w", "hp"),
         ("ambient", pl.lit(285.0), "ambient_c", "K"),
         ("outside temp", pl.lit(80.0), "ambient_c", "°F"),
         ("outside temp", pl.lit(55.0), "ambient_c", "°F"),
