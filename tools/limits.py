@@ -50,10 +50,10 @@ OPENER: Final = re.compile(
 
 
 BESIDE: Final = {
-    "benchmarks": {"files": 44, "tokens": 63_600, "vague_names": 0, "openers": 0, "packed": 0},
+    "benchmarks": {"files": 44, "tokens": 63_700, "vague_names": 0, "openers": 0, "packed": 0},
     "comparison": {"vague_names": 0, "openers": 0},
     "reproduction": {"vague_names": 0, "openers": 0},
-    "tests": {"vague_names": 44, "openers": 0, "packed": 0},
+    "tests": {"vague_names": 60, "openers": 0, "packed": 0},
 }
 """Folders beside the library, and the upper limits of their size and language."""
 

@@ -1,6 +1,6 @@
 """The personalised methods once more, one vehicle at a time, as in `plain_baselines`.
 
-`vehicle_model(client)` is the model that a vehicle would drive with after the last round, a flat vector [D].
+`vehicle_model(client)` is the model that a vehicle uses after the last round, a flat vector [D].
 """
 
 from dataclasses import dataclass

@@ -92,7 +92,7 @@ def test_what_belongs_to_something_else_is_left_alone(tmp_path, column) -> None:
     [(pl.int_range(pl.len()) % 2, False), (pl.lit(0), True), (pl.int_range(pl.len()) % 3, True)],
 )
 def test_a_switch_is_no_power(tmp_path, readings, taken) -> None:
-    assert ("heater_w" in found(tmp_path, heater=readings)) == taken
+    assert ("heater_w" in guessed(tmp_path, heater=readings)) == taken
 
 
 def test_the_better_of_two_columns_is_taken(tmp_path) -> None:
