@@ -238,8 +238,7 @@ def _overhead(view: View, dataset: str, get: Get) -> Evaluated:
         )
     sentences.append(
         f"Printed for FO-RI-FedAvg: +4.24 % and, by another table, +28.8 %. Here with "
-        f"{windows:,.0f} training windows a vehicle, and probes in global rounds unless by age. "
-        + load_note(record)
+        f"{windows:,.0f} training windows a vehicle. " + load_note(record)
     )
     return _verdict(holds), number, tuple(sentences)
 

@@ -166,7 +166,7 @@ def show_components(view: View) -> Findings:
                     part: 1000 * time
                     for part, time in part_seconds(turns, engine, contender).items()
                 }
-                for contender in turns["engines"][engine]
+                for contender in CONTENDERS
             }
             colours = {part: LOOKS[part].colour for part in PARTS}
             pictures.append(
@@ -184,8 +184,8 @@ def show_components(view: View) -> Findings:
 def contender_name(name: str) -> str:
     """Return a contender of `reproduction.timing` in words.
 
-    >>> contender_name("ri-fedavg, by age")
-    'RI-FedAvg, by age'
+    >>> contender_name("fo-ri-fedavg, gated")
+    'FO-RI-FedAvg, gated'
     """
     method, comma, how = name.partition(",")
     return name_of(method) + comma + how
@@ -244,7 +244,7 @@ def show_probe_overhead(view: View) -> Findings:
     )
     note = (
         f"Median over periods of {PERIOD} rounds [95 % bootstrap interval over periods], methods "
-        "in turns. Probes in global rounds, as the paper has them, unless by age. About "
+        "in turns. Probes in global rounds, as the paper has them. About "
         "q·M(m+1)·B_probe / (3·E·n_k) of the time are forward passes of the probe, with q probes "
         "per participation: it falls with the windows that a vehicle trains on. "
     )

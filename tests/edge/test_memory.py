@@ -147,7 +147,8 @@ def drive(predictor, trip):
 
 
 def test_a_stream_remembers_the_trips_that_it_has_seen(vehicle, model):
-    earlier, now = vehicle.trips[-3:-1], vehicle.trips[-1]
+    earlier = vehicle.trips[-3:-1]
+    now = vehicle.trips[-1]
     predictor = EnergyPredictor(model)
     for trip in earlier:
         drive(predictor, trip)
@@ -158,7 +159,8 @@ def test_a_stream_remembers_the_trips_that_it_has_seen(vehicle, model):
     restored = EnergyPredictor(model)
     restored.restore(predictor.snapshot())
     energy_predictor = EnergyPredictor(model, past_trips=predictor.past_trips)
-    plain_wh, streamed_wh = drive(EnergyPredictor(model), now), drive(predictor, now)
+    plain_wh = drive(EnergyPredictor(model), now)
+    streamed_wh = drive(predictor, now)
     alone = replace(vehicle, trips=(*earlier, now))
     offset_wh = remembered_wh(model, now, alone)
     assert abs(offset_wh) > 1
