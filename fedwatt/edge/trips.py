@@ -282,10 +282,18 @@ def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> CalibrationTrip:
 
 
 def past_trips(model: "EnergyModel", trips: Iterable[Trip], scale_wh: float) -> list[PastTrip]:
-    """Return recorded trips of the model's vehicle as its memory keeps them."""
+    """Return recorded trips of the model's vehicle as its memory keeps them.
+
+    Trips without energy or a channel that the model needs are left out.
+    """
     past = []
     for trip in trips:
-        made = outcome(model, trip, model.card.vehicle)
+        if trip.seconds < model.card.window or "energy_wh" not in trip.channels:
+            continue
+        try:
+            made = outcome(model, trip, model.card.vehicle)
+        except DataError:
+            continue
         residual_wh = made.measured_wh - made.windows_wh
         past.append(past_trip(trip, residual_wh, window=model.card.window, scale_wh=scale_wh))
     return past
@@ -299,8 +307,7 @@ def remembered_wh(model: "EnergyModel", trip: Trip, vehicle: Vehicle | None) -> 
     card = model.card
     if vehicle is None or vehicle.name != card.vehicle or not card.memory_scale_wh:
         return 0.0
-    long_enough = [other for other in vehicle.trips if other.seconds >= card.window]
-    earlier = earlier_trips(long_enough, trip.start_time_s)
+    earlier = earlier_trips(vehicle.trips, trip.start_time_s)
     past = past_trips(model, earlier, card.memory_scale_wh)
     return remembered_offset(past, trip.start_time_s, trip_coldness(trip)) * card.memory_scale_wh
 

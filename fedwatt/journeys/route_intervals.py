@@ -93,9 +93,7 @@ def vehicle_sizes(errors: FloatArray) -> FloatArray:
     >>> vehicle_sizes(np.array([0.12, 0.72])).round(3)  # (5 · 0.12 + 0.72) / 6, over 0.12; and 1
     array([1.833, 1.   ])
     """
-    other_errors = np.abs(errors).sum() - np.abs(errors)
-    trips = SHRINKAGE + len(errors) - 1
-    return np.asarray((SHRINKAGE * USUAL_ERROR + other_errors) / (trips * USUAL_ERROR))
+    return np.array([vehicle_size(np.delete(errors, trip)) for trip in range(len(errors))])
 
 
 def vehicle_size(errors: FloatArray) -> float:

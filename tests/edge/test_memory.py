@@ -99,6 +99,19 @@ def test_where_earlier_trips_did_not_gain_little_is_remembered(tmp_path):
     assert after <= 1.05 * before
 
 
+def test_earlier_trips_that_cannot_be_predicted_are_left_out(vehicle, model):
+    def without(trip, name):
+        channels = {key: values for key, values in trip.channels.items() if key != name}
+        return replace(trip, channels=channels)
+
+    *earlier, before, now = vehicle.trips
+    expected = remembered_wh(model, now, replace(vehicle, trips=tuple(earlier)))
+    short = replace(before, channels={name: v[:30] for name, v in before.channels.items()})
+    for broken in (without(before, "energy_wh"), without(before, "ambient_c"), short):
+        damaged = replace(vehicle, trips=(*earlier, broken))
+        assert remembered_wh(model, now, damaged) == pytest.approx(expected, rel=0.2)
+
+
 def test_trips_without_times_and_other_vehicles_have_no_memory(vehicle, model):
     trip = vehicle.trips[-1]
     assert remembered_wh(model, replace(trip, start_time_s=np.nan), vehicle) == 0.0
