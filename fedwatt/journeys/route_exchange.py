@@ -347,7 +347,7 @@ def learn_from_contributors(
         correction = corrected(exchange.total(question))
     last = RouteRequest("under way", effects, correction=correction)
     return FleetRoutes(
-        Grid(cell_m=settings.cell_m),
+        settings.grid,
         driving,
         effects,
         counts,
