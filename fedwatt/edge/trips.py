@@ -319,7 +319,7 @@ Rows = list[tuple[str, str]]
 class Forecast:
     """A trip, the model that predicts it and the prediction.
 
-    trip        as it was read, before the model adds its hills
+    trip        as it was read, before the model adds its climb
     vehicle     name of the vehicle whose folder the trip is in; "" for a file
     prediction  energy by second
     reach       state of charge on arrival and range; None without one at departure
