@@ -3,7 +3,7 @@
 1. Vehicles say which places of the service area they drive; places of fewer than k vehicles are
    left out.
 2. They say in which of the eight headings they drive each place that is left.
-3. They hand up the seven sums of each place and heading that at least k of them drive.
+3. They upload the seven sums of each place and heading that at least k of them drive.
 
 Every message has a length that follows from the area and from totals, never from one vehicle, so
 that under masks (`fedwatt.privacy`) it says nothing. Whoever drops out is asked no more, and if a

@@ -2,7 +2,7 @@
 
 A trip's error is measured against the prediction, (y - ŷ) / (ŷ + 15 b), as if the trip itself had
 taught nothing; b is the fleet's mean absolute error by σ = D + 2 km, and keeps intervals of small
-predictions from vanishing. Cold and hills make a trip dear and its error large alike, so these
+predictions from vanishing. Cold and slopes make a trip dear and its error large alike, so these
 intervals fit closer than some in proportion to σ. Vehicles count their errors in narrow bins, by
 length of route, and the counts add.
 

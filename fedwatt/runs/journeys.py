@@ -256,7 +256,7 @@ def run_routes(run: Path, config: RunConfig) -> FleetRoutes:
         return fleet_from_bytes(file.read_bytes(), str(file))
     if (run / "deployment.json").exists():
         raise DataError(
-            f"The vehicles of {run} are on the road, and have not shared how they drive: there is "
+            f"The vehicles of {run} are deployed, and have not shared how they drive: there is "
             f"no {file}. Submit a run with deploy.routes = true."
         )
     routes = learn_run_routes(config)
