@@ -181,7 +181,7 @@ def intervals_block(record: Mapping[str, Any]) -> str:
         }
     first = left_out["window_rmse_wh"]
     second = left_out["window_rmse_wh_as_member"]
-    splits = " and ".join(left_out["splits"])
+    splits = ", ".join(left_out["splits"])
     lines += [
         "",
         f"Left out of map, network, ridge and calibration (splits {splits}), then given its own "

@@ -381,7 +381,8 @@ class Forecast:
         if prediction.measured_total_wh is not None:
             rows.append(("measured energy", f"{prediction.measured_total_wh:,.0f} Wh"))
         if prediction.relative_error is not None:
-            rows.append(("error", f"{prediction.relative_error:+.1%}"))
+            error = f"{100 * prediction.relative_error:+.1f} %"
+            rows.append(("error", error.replace("-", "−")))
         return rows
 
     def _soc_rows(self) -> Rows:
@@ -412,7 +413,8 @@ class Forecast:
             made.append(f"The battery does not reach the end: {missing}.")
         if self.prediction.offset_wh:
             minute_wh = self.prediction.offset_wh * 60 / (card.window * card.interval_s)
-            made.append(f"Earlier trips of {self.vehicle} add {minute_wh:+.1f} Wh per minute.")
+            change = f"{minute_wh:+.1f} Wh per minute".replace("-", "−")
+            made.append(f"Earlier trips of {self.vehicle} change the prediction by {change}.")
         if card.elevation and climb_from(self.trip, card.elevation["source"]) == "nothing":
             made.append("It has no positions, elevation or grade: its climb is unknown.")
         if self.vehicle and card.vehicle != self.vehicle:

@@ -127,7 +127,8 @@ def test_predict_says_what_earlier_trips_add(vehicle, model, tmp_path):
     assert result.exit_code == 0, result.output
     answer = json.loads(result.output)
     offset_wh = remembered_wh(model, trip, vehicle)
-    remark = f"Earlier trips of {vehicle.name} add {offset_wh:+.1f} Wh per minute."
+    change = f"{offset_wh:+.1f} Wh per minute".replace("-", "−")
+    remark = f"Earlier trips of {vehicle.name} change the prediction by {change}."
     assert remark in answer["remarks"]
     total_wh = predict_trip(model, trip, vehicle.name, offset_wh=offset_wh).total_wh
     assert answer["predicted energy"] == f"{total_wh:,.0f} Wh"
