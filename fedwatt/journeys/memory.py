@@ -145,7 +145,7 @@ def trip_coldness(trip: Trip) -> float:
 
 @dataclass
 class TripMemory:
-    """The memory of a vehicle on the road: its past trips, and the residuals of the present one.
+    """The memory of a deployed vehicle: its past trips, and the residuals of the present one.
 
     `offset_wh` is what is added to the present trip's windows; None before its first one.
     """

@@ -251,7 +251,7 @@ def _epsilon(run: RunTables, method: str) -> float:
 
 
 def spent(run: RunTables, method: str) -> str:
-    """Return ε after a method's last round, for people."""
+    """Return ε after a method's last round as text."""
     value = _epsilon(run, method)
     if isnan(value):
         return "–"
