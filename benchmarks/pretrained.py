@@ -44,7 +44,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "results" / "pretrained.json"
 SHIPPED = ROOT / "fedwatt" / "edge" / "pretrained" / "ved.routes"
 POSTS = ROOT.parent / "shared" / "data" / "annarbor" / "srtm3_posts.csv"
-ALONE, DISPLAY = "nothing known but mass", "mean consumption given"
+ALONE = "nothing known but mass"
+DISPLAY = "mean consumption given"
 DISPLAY_KM = 50.0
 Passes = Mapping[str, Sequence[Pass]]
 

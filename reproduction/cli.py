@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from typer.core import TyperGroup
 
@@ -178,18 +177,10 @@ def verify(
     draw = drawn(lab, known_records, seed, 60 * minutes)
     console.print(_drawn_from(draw, len(known_records), seed), highlight=False, soft_wrap=True)
     checks: list[Check] = []
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    ) as progress:
-        task = progress.add_task("")
+    with console.status("") as status:
 
         def follow(done: int, rounds: int) -> None:
-            what = f"cell {len(checks) + 1} of {cells}, round {done} of {rounds}"
-            progress.update(task, description=what, completed=done, total=rounds)
+            status.update(f"cell {len(checks) + 1} of {cells}, round {done} of {rounds}")
 
         for outcome in verified(lab, known_records, draw, cells, follow):
             if isinstance(outcome, Check):

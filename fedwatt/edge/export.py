@@ -288,7 +288,7 @@ def with_climb_of(
         return with_measured_elevation(vehicle), {"source": "elevation"}, {}
     if field is None:
         raise SettingError(
-            "The model was trained with hills: it needs the vehicle's elevation field as well. "
+            "The model was trained with elevation: it needs the vehicle's elevation map as well. "
             "Give the file of one with --elevation."
         )
     text, provenance = map_to_text(field)

@@ -2,7 +2,7 @@
 
 Seconds come from `clock` and features from `fedwatt.windows.features`, the training pipeline's own.
 A prediction comes a few seconds after the second it is about: acceleration looks two seconds ahead,
-and a speed that stands is believed after one usual hold. A model with hills waits four seconds, in
+and a speed that stands is believed after one usual hold. With elevation a model waits 4 seconds, in
 which a leap of the position may show, and the usual hold of a position. Climb is read anew from the
 last ten minutes each second, so in a gap that is not over yet it is not known for now, and is put
 right in the windows that still hold it once it is.

@@ -344,7 +344,7 @@ class FleetRoutes:
     vehicles    number of vehicles in the coefficients
     insiders    names of the vehicles whose passes are in `driving`
     wh_per_km   mean consumption of their trips, for a vehicle of the reference mass
-    hills       the elevations that the fleet publishes, for unseen vehicles; None: it has none
+    elevations  those that the fleet publishes, for unseen vehicles; None: it has none
     roads       the fleet's driving by class of road, for roads where it has not driven
     """
 

@@ -164,7 +164,7 @@ class RouteForecast:
     metres      from the start to the end of each step
     energy_wh   energy up to there, as predicted, and its 99 levels [steps, 99]
     seconds     time up to there, as predicted; its 99 levels are of the whole route [99]
-    height_m    above the start; level where hills are not known
+    height_m    above the start; level where elevations are not known
     known       share of the metres whose driving the fleet knows
     hilly       share of the metres whose climb is known
     """

@@ -184,6 +184,16 @@ def test_an_elapsed_time_of_a_spreadsheet_is_in_seconds(tmp_path: Path) -> None:
     assert energy_wh(tmp_path) == pytest.approx([1235.5 * 299 / 3600], rel=1e-3)
 
 
+def test_elapsed_times_and_lists_in_parquet_do_no_harm(tmp_path: Path) -> None:
+    second = pl.int_range(300, eager=True)
+    rows = pl.DataFrame({"v": 30.0 + second % 7, "power": 1234.5 + second % 3}).with_columns(
+        time=pl.duration(seconds=second), cells=pl.lit([3.9, 4.0]), raw=pl.lit(b"\xff\x00")
+    )
+    rows.write_parquet(tmp_path / "log.parquet")
+    # 1,235.5 W on average over 299 s.
+    assert energy_wh(tmp_path) == pytest.approx([1235.5 * 299 / 3600], rel=1e-3)
+
+
 def test_a_point_may_be_the_decimal_sign_of_another_column(tmp_path: Path) -> None:
     lines = ["time;v;power"]
     # 1234.125 alone could be a million; 1234.5 shows that it is not.
