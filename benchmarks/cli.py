@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from benchmarks.latency import Latency
 
 PAPER_METHODS = ["fedavg", "scaffold", "fedadam", "fo-ri-fedavg"]
-Repeats = Annotated[int, typer.Option(help="Repetitions in turns; medians are shown.", min=1)]
+Repeats = Annotated[
+    int, typer.Option(help="Repeat so many times in turns; medians are shown.", min=1)
+]
 Methods = Annotated[list[str] | None, typer.Option(help="Method; repeat for several.")]
 
 app = typer.Typer(
@@ -31,7 +33,7 @@ def add_to(fedwatt: typer.Typer) -> None:
 @app.command()
 def engine(
     repeats: Repeats = 9,
-    recurrent: Annotated[bool, typer.Option(help="Also GRU and LSTM.")] = True,
+    recurrent: Annotated[bool, typer.Option(help="Measure GRU and LSTM, too.")] = True,
 ) -> None:
     """Time a round of 30 vehicles in the engine and in a plain PyTorch loop.
 
@@ -73,10 +75,10 @@ def engine(
 def probe(
     repeats: Repeats = 5,
     windows: Annotated[
-        list[int] | None, typer.Option(help="Windows of a vehicle; repeat for several.", min=64)
+        list[int] | None, typer.Option(help="Set the number of windows.", min=64)
     ] = None,
 ) -> None:
-    """Time the roughness probe beside one forward pass per point, and its share of a round."""
+    """Time the roughness probe beside one forward pass per point."""
     from benchmarks.probe import bench_components, bench_probe
 
     with console.status("Probe"):
@@ -101,17 +103,16 @@ def probe(
 
 @app.command()
 def fleet(
-    vehicles: Annotated[int, typer.Option(help="Connected vehicles.", min=2)] = 100,
+    vehicles: Annotated[int, typer.Option(help="Set the number of vehicles.", min=2)] = 100,
     called: Annotated[
-        int, typer.Option("--asked", help="Vehicles called in a round.", min=1)
+        int, typer.Option("--asked", help="Set the number of vehicles called in a round.", min=1)
     ] = 100,
-    rounds: Annotated[int, typer.Option(help="Rounds; the first is not counted.", min=2)] = 5,
-    poll: Annotated[float, typer.Option(help="Longest pause between two polls, s.")] = 5.0,
+    rounds: Annotated[int, typer.Option(help="Set the number of rounds.", min=2)] = 5,
+    poll: Annotated[float, typer.Option(help="Limit the pause between polls, s.")] = 5.0,
     faulty: Annotated[
         int,
         typer.Option(
-            help="Of a hundred vehicles, how many misbehave: silent, garbage, slow, dropping or "
-            "with a wrong clock. Rounds then call a quarter more (deploy.over_selection).",
+            help="Let so many of a hundred vehicles misbehave, each in its way.",
             min=0,
             max=100,
         ),
@@ -120,7 +121,7 @@ def fleet(
         bool, typer.Option(help="Take the fast path, or only Flower's public interface.")
     ] = True,
 ) -> None:
-    """Measure what a fleet costs one server, with real TLS and keys; vehicles do not train.
+    """Measure the cost of a fleet on one server; vehicles reply without training.
 
     Server, run and vehicles are processes on this machine, which share its cores.
     """
@@ -139,13 +140,16 @@ def fleet(
 
 @app.command()
 def latency(
-    backbone: Annotated[list[str] | None, typer.Option(help="mlp, gru, lstm; repeatable.")] = None,
-    windows: Annotated[int, typer.Option(help="Windows of each measurement.", min=32)] = 10_000,
+    backbone: Annotated[
+        list[str] | None, typer.Option(help="Choose mlp, gru or lstm; repeatable.")
+    ] = None,
+    windows: Annotated[int, typer.Option(help="Set the number of windows.", min=32)] = 10_000,
     seconds: Annotated[
-        float, typer.Option(help="Longest time of one measurement; slow models see fewer windows.")
+        float,
+        typer.Option(help="Limit the seconds of a measurement; slow models see fewer windows."),
     ] = 3.0,
 ) -> None:
-    """Time one prediction in PyTorch and onnxruntime, one thread, batches of 1 and 32."""
+    """Time one prediction in PyTorch and onnxruntime, batches of 1 and 32."""
     from benchmarks.latency import BACKBONES, backbone_subjects, measure
 
     with progress_bar("Backbones") as progress:

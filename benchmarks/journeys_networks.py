@@ -64,7 +64,7 @@ def elevated(folder: Path, seed: int, share: int, left_out: str = "") -> tuple[V
     learned = learn(vehicles, elevation, data, contributors=members)
     if left_out:
         alone = [vehicle for vehicle in vehicles if vehicle.name == left_out]
-        surveys = survey_fleet(alone, None, learned.shared.grid, elevation, data)
+        surveys = survey_fleet(alone, None, elevation, data)
         extended = vehicle_maps(*surveys, learned.shared, elevation)
         learned = replace(learned, maps={**learned.maps, **extended})
     return tuple(add_elevation(vehicles, learned))

@@ -85,7 +85,7 @@ def hills_of(
     """Return the others' elevation, extended by what a new vehicle learns from its first trips."""
     few = replace(vehicle, trips=tuple(passing.trip for passing in first))
     data = replace(data_settings(seed), split=FIRST_SPLIT)
-    surveys = survey_fleet([few], frozenset([vehicle.name]), shared.grid, SETTINGS, data)
+    surveys = survey_fleet([few], frozenset([vehicle.name]), SETTINGS, data)
     return vehicle_maps(*surveys, shared, SETTINGS)[vehicle.name]
 
 

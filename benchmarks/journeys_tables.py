@@ -179,8 +179,9 @@ def intervals_block(record: Mapping[str, Any]) -> str:
             for name, vehicle_covered in alone["by_vehicle"].items()
             if vehicle_covered[0] < LEAST_COVERED
         }
-    first, second = left_out["window_rmse_wh"], left_out["window_rmse_wh_as_member"]
-    splits = " and ".join(left_out["splits"])
+    first = left_out["window_rmse_wh"]
+    second = left_out["window_rmse_wh_as_member"]
+    splits = ", ".join(left_out["splits"])
     lines += [
         "",
         f"Left out of map, network, ridge and calibration (splits {splits}), then given its own "

@@ -7,7 +7,7 @@
 Needs an environment of its own: routee.powertrain 2.0.2 asks for older onnxruntime and pandas than
 constraints.txt. FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out
 FLEET`; of it the 12 vehicles with 20 or more usable all-electric trips. Five splits each; a part
-that is in the record is left as it is.
+that is in the record is left as it is, unless `--again` is given.
 
 "routes"   before departure, test trips of 2 km and more: RouteE's random forest of each vehicle, of
            all vehicles together (with temperature, mass and time since start), its bundled
@@ -409,6 +409,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fleet", type=Path, required=True)
     parser.add_argument("--parts", nargs="+", default=["routes", "windows", "trees"])
+    parser.add_argument("--again", action="store_true", help="measure recorded splits again")
     parser.add_argument("--record", type=Path, default=RECORD)
     options = parser.parse_args()
     logging.disable(logging.INFO)
@@ -425,7 +426,7 @@ def main() -> None:
         seeds, measure = work[part]
         for seed in seeds:
             results = record.setdefault(part, {})
-            if str(seed) in results:
+            if str(seed) in results and not options.again:
                 continue
             results[str(seed)] = measure(seed)
             write_text(options.record, json.dumps(record, indent=None) + "\n")

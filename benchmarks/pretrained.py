@@ -7,9 +7,10 @@ FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --o
 `fedwatt data import changchun`. What is shipped are coefficients, sums by class of road over at
 least three vehicles, and counts of errors; no place, no trip and no name.
 
-"unseen"     every trip of 2 km or more of each of the 12 vehicles, by a fleet of all the other
-             vehicles: alone, and with the mean consumption of its other trips. Climb comes from the
-             others' learned elevation map, from SRTM, or is not known
+"unseen"     every trip of 2 km or more of each of the 12 vehicles before which it had driven
+             `DISPLAY_KM` recorded kilometres, by a fleet of all the other vehicles: alone, and with
+             the mean consumption of these last kilometres, as its display shows. Climb comes from
+             the others' learned elevation map, from SRTM, or is not known
 "changchun"  the trips of a car of another make in another country, by the shipped model, with the
              elevation that it recorded
 Fills results/pretrained.json, fedwatt/edge/pretrained/ved.routes and measured.json beside it, from
@@ -43,7 +44,9 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "results" / "pretrained.json"
 SHIPPED = ROOT / "fedwatt" / "edge" / "pretrained" / "ved.routes"
 POSTS = ROOT.parent / "shared" / "data" / "annarbor" / "srtm3_posts.csv"
-ALONE, DISPLAY = "nothing known but mass", "mean consumption given"
+ALONE = "nothing known but mass"
+DISPLAY = "mean consumption given"
+DISPLAY_KM = 50.0
 Passes = Mapping[str, Sequence[Pass]]
 
 
@@ -73,16 +76,16 @@ def unseen_rows(
     fleet = fleet_of(other_vehicles, every, learned)
     rows = []
     for passing in every[me.name]:
-        if passing.trip.metres < LEAST_M:
+        display = displayed(every[me.name], passing)
+        if passing.trip.metres < LEAST_M or display is None:
             continue
-        remaining = [other for other in every[me.name] if other is not passing]
         row = {"vehicle": me.name, "km": passing.route.metres / 1000}
         for name, route, elevations in (
             ("learned elevation", passing.route, learned.shared),
             ("SRTM", with_elevation(passing, posts), None),
             ("no elevation", passing.route, None),
         ):
-            for knowledge, consumption in ((ALONE, None), (DISPLAY, wh_per_km(remaining))):
+            for knowledge, consumption in ((ALONE, None), (DISPLAY, display)):
                 model = replace(fleet, elevations=elevations).unseen_vehicle(
                     mass_kg(me), consumption
                 )
@@ -107,6 +110,20 @@ def scored(model: Any, passing: Pass) -> dict[str, float]:
         low, high = interval(forecast.energy_levels_wh[-1], share / 100)
         row[f"covered_{share}"] = float(low <= energy <= high)
     return row
+
+
+def displayed(trips: Sequence[Pass], passing: Pass) -> float | None:
+    """Return the mean consumption on the display when a trip begins, Wh/km.
+
+    `trips` are in the order of driving. The mean is over the last ones before `passing` that are
+    `DISPLAY_KM` together; None where there are too few.
+    """
+    last: list[Pass] = []
+    for other in trips[: next(n for n, other in enumerate(trips) if other is passing)][::-1]:
+        last.append(other)
+        if sum(each.route.metres for each in last) >= 1000 * DISPLAY_KM:
+            return wh_per_km(last)
+    return None
 
 
 def wh_per_km(trips: Sequence[Pass]) -> float:
@@ -152,10 +169,12 @@ def changchun_rows(fleet: FleetRoutes, car: Vehicle) -> list[dict[str, Any]]:
             passing.route.metres_at, passing.at_m, passing.trip.channels["elevation_m"]
         )
         route = replace(passing.route, elevation_m=np.append(height[:1], height))
-        consumption = wh_per_km([other for other in trips if other is not passing])
+        display = displayed(trips, passing)
+        if display is None:
+            continue
         row: dict[str, Any] = {"vehicle": car.name, "km": route.metres / 1000}
-        for knowledge, display in ((ALONE, None), (DISPLAY, consumption)):
-            model = fleet.unseen_vehicle(mass_kg(car), display)
+        for knowledge, consumption in ((ALONE, None), (DISPLAY, display)):
+            model = fleet.unseen_vehicle(mass_kg(car), consumption)
             row[f"{knowledge}, measured elevation"] = scored(model, replace(passing, route=route))
         rows.append(row)
     return rows
@@ -216,7 +235,10 @@ def main() -> None:
     options.add_argument("--only-train", action="store_true")
     chosen = options.parse_args()
     vehicles = list(read_fleet(chosen.fleet))
-    every = {vehicle.name: passes(vehicle.trips, GRID) for vehicle in vehicles}
+    every = {
+        vehicle.name: passes(sorted(vehicle.trips, key=lambda trip: trip.start_time_s), GRID)
+        for vehicle in vehicles
+    }
     fleet = fleet_of(vehicles, every, learn(vehicles, SETTINGS, data_settings(0)))
     shipped = replace(fleet, elevations=None, insiders=frozenset())
     write_bytes(SHIPPED, zlib.compress(fleet_to_bytes(shipped), 9))

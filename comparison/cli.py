@@ -15,42 +15,44 @@ from fedwatt.errors import SettingError
 def compare(
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Only runs with all of these words, such as 'ved elevation scaffold'."),
+        typer.Option(help="Select runs with all of these words, such as 'ved elevation scaffold'."),
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="A stored fleet: ved=FOLDER or electrified=FOLDER; repeat for both."),
+        typer.Option(help="Use a stored fleet: ved=FOLDER or electrified=FOLDER; repeatable."),
     ] = None,
-    trials: Annotated[int, typer.Option(help="Settings tried of every method.")] = 20,
-    seeds: Annotated[int, typer.Option(help="Seeds of results; trials have others.")] = 5,
-    rounds: Annotated[int, typer.Option(help="Rounds of trials and results.")] = 60,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    processes: Annotated[int, typer.Option(help="Runs at a time.")] = 1,
-    minutes: Annotated[float, typer.Option(help="Begin no run later than this.")] = inf,
-    out: Annotated[Path, typer.Option(help="Folder for windows and finished runs.")] = Path(
+    trials: Annotated[int, typer.Option(help="Set the trials of each method.")] = 20,
+    seeds: Annotated[
+        int, typer.Option(help="Set the number of seeds of results; trials have others.")
+    ] = 5,
+    rounds: Annotated[int, typer.Option(help="Set the number of rounds.")] = 60,
+    device: Annotated[str, typer.Option(help="Choose auto, cpu or cuda.")] = "auto",
+    processes: Annotated[int, typer.Option(help="Set the number of runs at a time.")] = 1,
+    minutes: Annotated[float, typer.Option(help="Begin no run after so many minutes.")] = inf,
+    out: Annotated[Path, typer.Option(help="Write to this file or folder.")] = Path(
         "runs/comparison"
     ),
     unrecorded: Annotated[
         bool,
         typer.Option(
-            "--unrecorded", help="Only what results/comparison.jsonl lacks, or has not tuned out."
+            "--unrecorded", help="Select what results/comparison.jsonl lacks, or has not tuned out."
         ),
     ] = False,
     ray: Ray = None,
     page: Annotated[
         bool,
         typer.Option(
-            "--page", help="Train nothing: add finished runs to results/ and write the pages."
+            "--page", help="Add finished runs to results/ and write the pages; train nothing."
         ),
     ] = False,
     report: Annotated[
         Path | None,
-        typer.Option(help="Train nothing: write all results to this HTML file, sortable."),
+        typer.Option(help="Write all results to this HTML file, sortable; train nothing."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Train nothing: check the pages against the records.")
+        bool, typer.Option("--check", help="Check the pages against the records; train nothing.")
     ] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Show datasets and methods.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show what there is to run.")] = False,
 ) -> None:
     """Compare every method on every dataset, tuned alike.
 

@@ -22,8 +22,8 @@ from fedwatt.synthetic.fleet import synthetic_vehicles
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import read_fleet
 from fedwatt.windows import SPLITS, Client, DataSettings, Fleet, build_fleet
+from fedwatt.windows.experiments import repartition
 from fedwatt.windows.splits import natural_key
-from reproduction.experiments import repartition
 
 TRIPS: Final = 20
 """Trips of an electrified vehicle that are used: its first ones."""

@@ -3,7 +3,7 @@
 Every draw of the library comes from `generator(seed, purpose, *keys)`. Two draws share a stream
 only if all their keys are equal, so switching a mechanism on or off, or training vehicles in
 another order or stack, moves no other draw. A vehicle is keyed by its name, never by its place in a
-fleet: it draws the same batches alone, in a simulation and on the road.
+fleet: it draws the same batches alone, simulated or deployed.
 
 Noise is Gaussian, in whole numbers, from the operating system's generator. The discrete Gaussian
 (Canonne, Kamath and Steinke, NeurIPS 2020) has P(k) ∝ exp(-k²/2σ²) on whole numbers k. Noise and

@@ -46,7 +46,7 @@ class Cell:
     """A training: method, data, length. Hyperparameters are pairs, so that it can be hashed.
 
     partition   who has which trips: "natural" (each vehicle its own), or a recipe of
-                `reproduction.experiments` that deals them to ten clients
+                `fedwatt.windows.experiments` that deals them to ten clients
     work        "federated", "local" (every vehicle alone), "pooled" (all data in one place),
                 "latency" (the network is timed, nothing is trained) or "turns" (rounds of several
                 methods are timed in turns)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from typer.core import TyperGroup
 
@@ -24,11 +23,10 @@ if TYPE_CHECKING:
 Data = Annotated[
     list[Path] | None,
     typer.Option(
-        help="Folder with files of VED or eVED, or a fleet made by 'fedwatt data'; repeat for "
-        "several. By default $FEDWATT_DATA."
+        help="Read VED or eVED files, or a fleet, in this folder. [default: $FEDWATT_DATA]"
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Device = Annotated[str, typer.Option(help="Choose auto, cpu or cuda.")]
 
 
 def reproduce(
@@ -36,35 +34,33 @@ def reproduce(
         list[str] | None,
         typer.Argument(help="Studies by name, or 'all'. --list shows them.", metavar="[STUDY]..."),
     ] = None,
-    scale: Annotated[str, typer.Option(help="smoke or paper.")] = "smoke",
+    scale: Annotated[str, typer.Option(help="Choose smoke or paper.")] = "smoke",
     data: Data = None,
     dataset: Annotated[
         list[str] | None,
         typer.Option(
-            help="ved, ved-electrified, synthetic, eved, ved-enriched or synthetic-enriched; "
-            "repeat for several. By default those that are there."
+            help="Select datasets, such as ved or synthetic-enriched. [default: all there are]"
         ),
     ] = None,
     device: Device = "auto",
-    out: Annotated[Path, typer.Option(help="Folder for cells and report.")] = Path(
+    out: Annotated[Path, typer.Option(help="Write to this file or folder.")] = Path(
         "runs/reproduction"
     ),
     records: Annotated[
         Path | None,
-        typer.Option(help="Folder of compact records: taken up at the start, written at the end."),
+        typer.Option(help="Use this folder of compact records."),
     ] = None,
     deterministic: Annotated[
         bool,
         typer.Option(
             "--deterministic",
-            help="On a GPU, the same bits in any stack, so that records can be verified "
-            "bit for bit; slower.",
+            help="Make a GPU's results equal bit for bit in any stack; slower.",
         ),
     ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show cells and core-hours; train nothing.")
     ] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Show the studies.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show what there is to run.")] = False,
 ) -> None:
     """Regenerate the paper's tables and figures on one page.
 
@@ -118,10 +114,10 @@ def _run(lab: "Lab", setting: "Setting", chosen: "Sequence[Study]") -> None:
 
 
 def report(
-    records: Annotated[
-        Path, typer.Option(help="Folder of compact records; by default the committed ones.")
-    ] = Path("results/reproduction"),
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path(
+    records: Annotated[Path, typer.Option(help="Use this folder of compact records.")] = Path(
+        "results/reproduction"
+    ),
+    out: Annotated[Path, typer.Option(help="Write to this file or folder.")] = Path(
         "build/reproduction/report.html"
     ),
 ) -> None:
@@ -135,30 +131,34 @@ def report(
     from reproduction.scale import scale_of
     from reproduction.study import setting_of
 
+    scale = scale_of_records(records)
+    if not scale:
+        raise RunError(f"{records} holds no records. Run this in a clone, or give --records.")
     with TemporaryDirectory() as scratch:
-        lab = Lab(scale_of(scale_of_records(records)), Path(scratch), records=records)
+        lab = Lab(scale_of(scale), Path(scratch), records=records)
         page = write_page(lab, setting_of(lab), list(STUDIES.values()), out)
     console.print(f"Report: {page}")
 
 
 def verify(
-    cells: Annotated[int, typer.Option(help="How many cells to run again.", min=1)] = 3,
+    cells: Annotated[int, typer.Option(help="Set the number of cells to run again.", min=1)] = 3,
     seed: Annotated[
-        int | None, typer.Option(help="Of the draw; by default another one each time.")
+        int | None,
+        typer.Option(help="Set the seed of all random draws. [default: another each time]"),
     ] = None,
     minutes: Annotated[
-        float, typer.Option(help="Leave out cells that would take longer than this here.")
+        float, typer.Option(help="Leave out cells that would take more minutes than this here.")
     ] = 30.0,
-    records: Annotated[Path, typer.Option(help="Folder of committed records.")] = Path(
+    records: Annotated[Path, typer.Option(help="Use this folder of compact records.")] = Path(
         "results/reproduction"
     ),
     data: Data = None,
     device: Device = "auto",
-    out: Annotated[Path, typer.Option(help="Folder for fleets that are imported.")] = Path(
+    out: Annotated[Path, typer.Option(help="Write to this file or folder.")] = Path(
         "runs/reproduction"
     ),
 ) -> None:
-    """Run cells of the committed records again, drawn at random, and compare every number.
+    """Run cells of the records again, drawn at random, and compare every number.
 
     On the same kind of machine, with the same engine version and libraries, they must agree to the
     last bit; otherwise within a tolerance that is printed. Ends with status 1 if one does not.
@@ -177,18 +177,10 @@ def verify(
     draw = drawn(lab, known_records, seed, 60 * minutes)
     console.print(_drawn_from(draw, len(known_records), seed), highlight=False, soft_wrap=True)
     checks: list[Check] = []
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    ) as progress:
-        task = progress.add_task("")
+    with console.status("") as status:
 
         def follow(done: int, rounds: int) -> None:
-            what = f"cell {len(checks) + 1} of {cells}, round {done} of {rounds}"
-            progress.update(task, description=what, completed=done, total=rounds)
+            status.update(f"cell {len(checks) + 1} of {cells}, round {done} of {rounds}")
 
         for outcome in verified(lab, known_records, draw, cells, follow):
             if isinstance(outcome, Check):

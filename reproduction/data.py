@@ -29,9 +29,9 @@ from fedwatt.telemetry.channels import POSITION
 from fedwatt.telemetry.store import read_fleet, read_vehicle, vehicle_folders, write_fleet
 from fedwatt.telemetry.trip import UNLABELLED, Trip
 from fedwatt.windows import DataSettings, Fleet, build_fleet
+from fedwatt.windows.experiments import corrupt_some, repartition
 from fedwatt.windows.features import MAY_BE_UNKNOWN
 from fedwatt.windows.splits import natural_key
-from reproduction.experiments import corrupt_some, repartition
 
 CHANNELS: Final = ("speed_mps", "ambient_c", "ac_w", "heater_w")
 

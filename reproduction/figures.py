@@ -3,14 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedwatt.report.style import (
     MUTED,
     WIDTH_IN,
-    Look,
     legend,
     looks,
     name_of,
@@ -25,51 +23,12 @@ ROOMY = 70
 """Characters of tick labels that fit beside each other."""
 
 
-def spread(positions: Sequence[float], gap: float) -> list[float]:
-    """Move positions apart to at least `gap`, as little as possible and in the same order.
-
-    >>> spread([1.0, 1.0, 5.0], gap=2.0)
-    [0.0, 2.0, 5.0]
-    """
-    order = sorted(range(len(positions)), key=lambda i: positions[i])
-    groups: list[tuple[float, int]] = []  # centre and size of labels that touch
-    for index in order:
-        centre = positions[index]
-        size = 1
-        while groups and centre - groups[-1][0] < (groups[-1][1] + size) / 2 * gap:
-            below, labels = groups.pop()
-            centre = (below * labels + centre * size) / (labels + size)
-            size += labels
-        groups.append((centre, size))
-    placed = [c + (k - (n - 1) / 2) * gap for c, n in groups for k in range(n)]
-    result = [0.0] * len(positions)
-    for index, position in zip(order, placed, strict=True):
-        result[index] = position
-    return result
-
-
-def label_lines(axes: Axes, ends: dict[str, float], appearance: dict[str, Look]) -> None:
-    """Write each method's name at the right of the axes, level with the end of its line."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    figure.draw_without_rendering()  # fixes the height of the axes, which the gap depends on
-    low, high = axes.get_ylim()
-    gap = 11.5 * (high - low) / (axes.bbox.height * 72 / figure.dpi)
-    for method, y in zip(ends, spread(list(ends.values()), gap), strict=True):
-        text = axes.annotate(
-            name_of(method), (1, y), (5, 0), ("axes fraction", "data"), "offset points"
-        )
-        text.set(va="center", color=appearance[method].colour, weight="bold", gid=series(method))
-        text.set_annotation_clip(False)
-
-
 @styled
 def curves(records: Mapping[str, Record | None], column: str, title: str) -> Figure:
     """Draw a line for each method: mean over seeds, band from the lowest to the highest."""
-    figure = Figure(figsize=(WIDTH_IN, 3.4))
+    figure = Figure(figsize=(WIDTH_IN, 3.9))
     axes = figure.subplots()
     appearance = looks(list(records))
-    ends: dict[str, float] = {}
     high = -np.inf
     low = np.inf
     for method, record in records.items():
@@ -80,7 +39,16 @@ def curves(records: Mapping[str, Record | None], column: str, title: str) -> Fig
         look = appearance[method]
         mark = series(method)
         mean = values.mean(axis=0)
-        axes.plot(rounds, mean, color=look.colour, ls=look.dash, lw=1.6, gid=mark, zorder=3)
+        axes.plot(
+            rounds,
+            mean,
+            color=look.colour,
+            ls=look.dash,
+            lw=1.6,
+            gid=mark,
+            zorder=3,
+            label=name_of(method),
+        )
         if len(values) > 1:
             axes.fill_between(
                 rounds,
@@ -91,18 +59,17 @@ def curves(records: Mapping[str, Record | None], column: str, title: str) -> Fig
                 lw=0,
                 gid=mark,
             )
-        ends[method] = float(mean[-1])
         # The first rounds fall from far above: they may leave the axes, the rest may not.
         later = mean[len(mean) // 5 :]
         high, low = max(high, float(later.max())), min(low, float(mean.min()))
-    if not ends:
+    if not axes.lines:
         note(axes, NOTHING)
         return figure
     margin = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
     axes.set_ylim(low - margin, high + margin)
     axes.set_title(title)
     axes.set_xlabel("round")
-    label_lines(axes, {m: min(max(y, low), high) for m, y in ends.items()}, appearance)
+    legend(figure, handletextpad=0.5)
     return figure
 
 
@@ -112,13 +79,11 @@ def sweep(
     values: Mapping[str, Sequence[Mapping[int, float]]],
     title: str,
     label: str,
-    printed: Mapping[str, Sequence[float]] | None = None,
 ) -> Figure:
-    """Draw a line for each method over a sweep; hollow marks are the printed numbers."""
-    figure = Figure(figsize=(WIDTH_IN, 3.2))
+    """Draw a line for each method over a sweep."""
+    figure = Figure(figsize=(WIDTH_IN, 3.7 if len(values) > 1 else 3.2))
     axes = figure.subplots()
     appearance = looks(list(values))
-    ends: dict[str, float] = {}
     at = np.arange(len(places))
     for method, by_place in values.items():
         mean = np.array([np.mean(list(v.values())) if v else np.nan for v in by_place])
@@ -140,23 +105,11 @@ def sweep(
             lw=1.4,
             elinewidth=0.9,
             zorder=3,
+            label=name_of(method),
         )
         for part in [line.lines[0], *line.lines[1], *line.lines[2]]:
             part.set_gid(mark)
-        ends[method] = float(mean[np.isfinite(mean)][-1])
-        if printed and method in printed:
-            axes.plot(
-                at,
-                printed[method],
-                ls="none",
-                marker=look.marker,
-                ms=5,
-                mfc="none",
-                mec=look.colour,
-                gid=mark,
-                alpha=0.7,
-            )
-    if not ends:
+    if not axes.lines:
         note(axes, NOTHING)
         return figure
     crowded = len(places) > 1 and max(map(len, places)) * len(places) > ROOMY
@@ -166,8 +119,8 @@ def sweep(
     axes.set_xlim(-margin, len(at) - 1 + margin)
     axes.set_title(title)
     axes.set_xlabel(label)
-    if len(ends) > 1:
-        label_lines(axes, ends, appearance)
+    if len(values) > 1:
+        legend(figure, handletextpad=0.5)
     return figure
 
 

@@ -64,12 +64,22 @@ class MissingCell(Exception):
         self.cell = cell
 
 
+def drift_gap(view: View, column: str, first: Record, second: Record) -> Paired:
+    """Return the drift of one training around t = 200 minus another's."""
+    at = view.setting.scale.at(200)
+    return paired(
+        first.around(column, at, REACH),
+        second.around(column, at, REACH),
+        first.diverged,
+        second.diverged,
+    )
+
+
 def drift_tests(view: View, dataset: str, get: Get) -> dict[str, Paired]:
     """Return RI-FedAvg's drift and its dispersion minus FedAvg's, at every C.
 
     Among fewer than two participants drift has no dispersion.
     """
-    at = view.setting.scale.at(200)
     tests = {}
     for share in SHARES:
         ri = get(replace(plain(dataset, "ri-fedavg"), participation=share))
@@ -77,32 +87,20 @@ def drift_tests(view: View, dataset: str, get: Get) -> dict[str, Paired]:
         alone = max(int(r.rounds["participants"].max(initial=0)) for r in (ri, base)) < 2
         for name, column in (("D_mean", "drift_mean"), ("D_cv", "drift_cv")):
             if not (alone and name == "D_cv"):
-                tests[f"{name}, C = {share:g}"] = paired(
-                    ri.around(column, at, REACH),
-                    base.around(column, at, REACH),
-                    ri.diverged,
-                    base.diverged,
-                )
+                tests[f"{name}, C = {share:g}"] = drift_gap(view, column, ri, base)
     return tests
 
 
 def churn_tests(view: View, dataset: str) -> dict[str, Paired]:
     """Return tuned FO-RI-FedAvg's dispersion of drift minus tuned FedAvg's under severe churn."""
-    round_ = view.setting.scale.at(200)
     grid = grid_of("churn-drift", view.setting, dataset)
     tests = {}
     for position, column in enumerate(GRIDS["churn-drift"]["columns"]):
         regime = column["name"]
         ours = view.get(grid["fo-ri-fedavg"][position])
         base = view.get(grid["fedavg"][position])
-        if regime == "0" or ours is None or base is None:
-            continue
-        tests[f"D_cv, churn {regime}"] = paired(
-            ours.around("drift_cv", round_, REACH),
-            base.around("drift_cv", round_, REACH),
-            ours.diverged,
-            base.diverged,
-        )
+        if regime != "0" and ours is not None and base is not None:
+            tests[f"D_cv, churn {regime}"] = drift_gap(view, "drift_cv", ours, base)
     return tests
 
 
@@ -238,8 +236,7 @@ def _overhead(view: View, dataset: str, get: Get) -> Evaluated:
         )
     sentences.append(
         f"Printed for FO-RI-FedAvg: +4.24 % and, by another table, +28.8 %. Here with "
-        f"{windows:,.0f} training windows a vehicle, and probes in global rounds unless by age. "
-        + load_note(record)
+        f"{windows:,.0f} training windows a vehicle. " + load_note(record)
     )
     return _verdict(holds), number, tuple(sentences)
 
@@ -279,9 +276,8 @@ def _reductions(view: View, dataset: str, get: Get) -> Evaluated:
 
 
 def _on_one_cpu(a: Record, b: Record) -> bool:
-    """Return whether two records were made on one kind of processor, as far as they tell."""
-    recorded = a.made_with and b.made_with
-    alike = not (recorded and same_kind(a.made_with, b.made_with))
+    """Return whether two records were made on one kind of processor."""
+    alike = not same_kind(a.made_with, b.made_with)
     return a.facts["device"] == b.facts["device"] == "cpu" and alike
 
 

@@ -4,6 +4,7 @@ Seconds are those of this simulator, which trains all participants in one stack:
 can be compared with the paper's, seconds cannot. They do not reproduce bit for bit.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -77,7 +78,7 @@ def show_round_time(view: View) -> Findings:
         TableColumn("Over FedAvg, printed", "", 2),
     )
     blocks = []
-    for place, dataset in view.setting.places:
+    for place, dataset in view.setting.few_places:
         records = {m: view.get(timed_method(view.setting, dataset, m)) for m in METHODS}
         printed_base = theirs("round-time", "fedavg", place)
         rows: list[tuple[Entry, ...]] = []
@@ -103,10 +104,10 @@ def engine_name(record: Record, engine: str) -> str:
     made = record.made_with
     if engine == "cuda":
         return f"this simulator, {record.facts['turns']['gpu']}"
-    processor = f"{made.get('processor', 'a processor')}"
+    processor = made["processor"]
     if engine == "plain":
         return f"plain loop, one core of {processor}"
-    threads = made.get("threads", "?")
+    threads = made["threads"]
     return f"this simulator, {threads} {'thread' if threads == 1 else 'threads'} of {processor}"
 
 
@@ -118,7 +119,7 @@ def load_note(record: Record) -> str:
         f"{turns['rounds']} rounds in turns on {turns['cores']} cores; load average {before:.1f} "
         f"before and {after:.1f} after."
     )
-    excess = max(before, after) - record.made_with.get("threads", 1)
+    excess = max(before, after) - record.made_with["threads"]
     if excess > turns["cores"] / 2:
         text += " Other work shared the machine, which widens the intervals."
     return text
@@ -166,7 +167,7 @@ def show_components(view: View) -> Findings:
                     part: 1000 * time
                     for part, time in part_seconds(turns, engine, contender).items()
                 }
-                for contender in turns["engines"][engine]
+                for contender in CONTENDERS
             }
             colours = {part: LOOKS[part].colour for part in PARTS}
             pictures.append(
@@ -184,8 +185,8 @@ def show_components(view: View) -> Findings:
 def contender_name(name: str) -> str:
     """Return a contender of `reproduction.timing` in words.
 
-    >>> contender_name("ri-fedavg, by age")
-    'RI-FedAvg, by age'
+    >>> contender_name("fo-ri-fedavg, gated")
+    'FO-RI-FedAvg, gated'
     """
     method, comma, how = name.partition(",")
     return name_of(method) + comma + how
@@ -244,7 +245,7 @@ def show_probe_overhead(view: View) -> Findings:
     )
     note = (
         f"Median over periods of {PERIOD} rounds [95 % bootstrap interval over periods], methods "
-        "in turns. Probes in global rounds, as the paper has them, unless by age. About "
+        "in turns. Probes in global rounds, as the paper has them. About "
         "q·M(m+1)·B_probe / (3·E·n_k) of the time are forward passes of the probe, with q probes "
         "per participation: it falls with the windows that a vehicle trains on. "
     )
@@ -368,53 +369,48 @@ def show_latency(view: View) -> Findings:
     return Findings(tuple(blocks))
 
 
-ROUND_TIME = Study(
+def _study(
+    name: str,
+    title: str,
+    cells: Callable[[Setting], Sequence[Cell]],
+    show: Callable[[View], Findings],
+) -> Study:
+    return Study(name, title, cells, show, printed=(name,), claims=("C3",))
+
+
+ROUND_TIME = _study(
     "round-time",
     "Time per round",
-    lambda setting: [timed_method(setting, d, m) for _, d in setting.places for m in METHODS],
+    lambda setting: [timed_method(setting, d, m) for _, d in setting.few_places for m in METHODS],
     show_round_time,
-    printed=("round-time",),
-    claims=("C3",),
 )
-COMPONENTS = Study(
+COMPONENTS = _study(
     "components",
     "Component-wise breakdown of client-side time",
     turns_cells,
     show_components,
-    printed=("components",),
-    claims=("C3",),
 )
-SCALABILITY = Study(
+SCALABILITY = _study(
     "scalability",
     "Scalability with the number of participants",
-    lambda setting: [
-        cell for pair in zip(*scalability_cells(setting).values(), strict=True) for cell in pair
-    ],
+    lambda setting: [cell for row in scalability_cells(setting).values() for cell in row],
     show_scalability,
-    printed=("scalability",),
-    claims=("C3",),
 )
-PROBE_OVERHEAD = Study(
+PROBE_OVERHEAD = _study(
     "probe-overhead",
     "Roughness diagnostic overhead relative to FedAvg",
     turns_cells,
     show_probe_overhead,
-    printed=("probe-overhead",),
-    claims=("C3",),
 )
-SENSITIVITY = Study(
+SENSITIVITY = _study(
     "probe-sensitivity",
     "Sensitivity of the overhead to the probe's settings",
     lambda setting: [c for _, d in setting.few_places for c in sensitivity_cells(setting, d)],
     show_sensitivity,
-    printed=("probe-sensitivity",),
-    claims=("C3",),
 )
-LATENCY = Study(
+LATENCY = _study(
     "latency",
     "Inference latency at batch sizes 1 and 32",
     lambda setting: [latency_cell(dataset) for _, dataset in setting.places],
     show_latency,
-    printed=("latency",),
-    claims=("C3",),
 )

@@ -79,8 +79,8 @@ class Record:
 
     @property
     def made_with(self) -> Mapping[str, Any]:
-        """Return code, libraries and machine; empty if the record is older than such entries."""
-        provenance: Mapping[str, Any] = self.facts.get(MADE_WITH, {})
+        """Return code, libraries and machine."""
+        provenance: Mapping[str, Any] = self.facts[MADE_WITH]
         return provenance
 
     @property
@@ -159,14 +159,17 @@ def write_records(
     ordered = dict(sorted(records.items()))
     made: list[Mapping[str, Any]] = []
     for record in ordered.values():
-        if record.made_with and record.made_with not in made:
+        if record.made_with not in made:
             made.append(record.made_with)
     content = {
         "scale": scale,
         **({"setting": dict(setting)} if setting else {}),
         MADE_WITH: made,
         "cells": {
-            key: {"cell": asdict(record.cell), "facts": _numbered(record, made)}
+            key: {
+                "cell": asdict(record.cell),
+                "facts": {**record.facts, MADE_WITH: made.index(record.made_with)},
+            }
             for key, record in ordered.items()
         },
     }
@@ -202,7 +205,7 @@ def read_records(folder: Path) -> dict[str, Record]:
     return {
         key: Record(
             cell_from(entry["cell"]),
-            _spelt_out(entry["facts"], made),
+            entry["facts"] | {MADE_WITH: made[entry["facts"][MADE_WITH]]},
             **{
                 name: {c: columns[c][rows.get(key, slice(0, 0))] for c in TABLES[name].names}
                 for name, (columns, rows) in tables.items()
@@ -256,18 +259,6 @@ def cell_from(table: Mapping[str, Any]) -> Cell:
     """Return the cell that `asdict` took apart."""
     settings = tuple((name, value) for name, value in table["settings"])
     return Cell(**{**table, "settings": settings, "seeds": tuple(table["seeds"])})
-
-
-def _numbered(record: Record, made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return facts with the number of the provenance in place of itself."""
-    provenance = {MADE_WITH: made.index(record.made_with)} if record.made_with else {}
-    return dict(record.facts) | provenance
-
-
-def _spelt_out(facts: Mapping[str, Any], made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return facts with the provenance in place of its number."""
-    provenance = {MADE_WITH: made[facts[MADE_WITH]]} if MADE_WITH in facts else {}
-    return dict(facts) | provenance
 
 
 def _columns(table: pa.Table) -> Columns:

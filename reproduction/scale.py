@@ -1,7 +1,9 @@
 """Size of a reproduction: seconds, hours, or the paper's own rounds and seeds."""
 
+import tomllib
 from dataclasses import dataclass
-from typing import Final
+from importlib.resources import files
+from typing import Any, Final
 
 from fedwatt.errors import SettingError, unknown
 
@@ -87,79 +89,15 @@ class Scale:
         return max(1, min(self.rounds, -(-round * self.rounds // 300)))
 
 
+def _frozen(value: Any) -> Any:
+    """Return a value of TOML with tuples in place of lists."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+_TABLES = tomllib.loads(files("reproduction").joinpath("scales.toml").read_text(encoding="utf-8"))
 SCALES: Final[dict[str, Scale]] = {
-    scale.name: scale
-    for scale in (
-        Scale(
-            name="smoke",
-            what_for="does everything run? Minutes on two cores; its numbers mean nothing",
-            rounds=6,
-            seeds=(1, 2),
-            evaluate_every=1,
-            stride=60,
-            evaluation_stride=60,
-            synthetic_trips=8,
-            many_trips=4,
-            recurrent_rounds=2,
-            recurrent_stride=60,
-            synthetic_stride=10,
-            synthetic_evaluation_stride=30,
-            trials=2,
-            searched=("ved", "synthetic"),
-            unsearched=(),
-            tuning_rounds=3,
-            tuning_seeds=(11,),
-            rates=(0.01,),
-            beyond=(),
-            rate_seeds=(21,),
-            rate_rounds=2,
-            few_seeds=(1, 2),
-            split_seeds=(1,),
-            splits=(0,),
-            stride_rounds=2,
-            printed_rounds=2,
-            work_rounds=1,
-            map_rounds=2,
-            map_seeds=(1,),
-            timing_rounds=4,
-            latency_windows=640,
-            probe=(("directions", 4), ("points", 20), ("probe_batch", 32)),
-            second_dataset=False,
-        ),
-        Scale(
-            name="paper",
-            what_for="the paper's T = 300 and five seeds; meant for a GPU",
-            rounds=300,
-            seeds=(1, 2, 3, 4, 5),
-            evaluate_every=5,
-            stride=5,
-            evaluation_stride=10,
-            synthetic_trips=40,
-            many_trips=40,
-            recurrent_rounds=100,
-            recurrent_stride=20,
-            synthetic_stride=5,
-            synthetic_evaluation_stride=10,
-            trials=30,
-            searched=("ved",),
-            unsearched=("moon", "fedel"),
-            tuning_rounds=300,
-            tuning_seeds=(11, 12, 13, 14, 15),
-            rates=(0.0015, 0.005, 0.015),
-            beyond=(0.15,),
-            rate_seeds=(21,),
-            rate_rounds=150,
-            few_seeds=(1, 2, 3),
-            split_seeds=(1, 2),
-            splits=(0, 1, 2, 3, 4),
-            stride_rounds=100,
-            printed_rounds=300,
-            work_rounds=20,
-            map_rounds=150,
-            map_seeds=(1, 2, 3, 4, 5),
-            strides=(("ved-electrified", 10),),
-        ),
-    )
+    name: Scale(name=name, **{field: _frozen(value) for field, value in table.items()})
+    for name, table in _TABLES.items()
 }
 
 

@@ -331,8 +331,10 @@ def p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-NOT_RECORDED: Final = "not recorded"
-COLUMNS: Final = ("Cells", "Device", "Engine", "fedwatt", "Commit", "torch", "Driver", "Processor")
+MADE_WITH_COLUMNS: Final = (
+    *("Cells", "Device", "Engine", "fedwatt", "Commit", "torch", "Driver", "Processor", "Threads"),
+    "Deterministic",
+)
 
 
 def device_and_engine(record: Record) -> str:
@@ -340,9 +342,9 @@ def device_and_engine(record: Record) -> str:
 
     An engine of another version can give other numbers for the same cell.
     """
-    device = str(record.facts.get("device", "cpu"))
-    engine = record.made_with.get("engine", NOT_RECORDED)
-    return device if engine == _present(record) else f"{device} (engine {_engine(record)})"
+    device = str(record.facts["device"])
+    engine = record.made_with["engine"]
+    return device if engine == _present(record) else f"{device} (engine {engine}, not the present)"
 
 
 def made_with_table(records: Iterable[Record]) -> ReportTable:
@@ -351,38 +353,29 @@ def made_with_table(records: Iterable[Record]) -> ReportTable:
     return ReportTable(
         "made-with",
         "What the records were made with",
-        tuple(TableColumn(name) for name in (*COLUMNS, "Threads", "Deterministic")),
+        tuple(map(TableColumn, MADE_WITH_COLUMNS)),
         tuple((f"{count:,}", *row) for row, count in counted),
         f"The present engine's version is {VERSION} on a processor and {GPU_VERSION} on a GPU; it "
-        "goes up when the same cell would give other numbers, if only in their last digits. Of "
-        "older records the versions were not recorded.",
+        "goes up when the same cell would give other numbers, if only in their last digits.",
     )
 
 
 def _row(record: Record) -> tuple[str, ...]:
     made = record.made_with
-    versions = made.get("versions", {})
-    commit = str(made.get("commit", NOT_RECORDED))
-    changes = "+changes" if commit.endswith("+changes") else ""
+    commit = str(made["commit"])
     return (
-        str(record.facts.get("device", "cpu")),
-        _engine(record),
-        str(versions.get("fedwatt", NOT_RECORDED)),
-        commit[:10] + changes if made else commit,
-        str(versions.get("torch", NOT_RECORDED)),
-        str(made.get("driver", NOT_RECORDED)),
-        str(made.get("processor", NOT_RECORDED)),
-        str(made.get("threads", NOT_RECORDED)),
-        ("yes" if made["deterministic"] else "no") if made else NOT_RECORDED,
+        str(record.facts["device"]),
+        str(made["engine"]),
+        made["versions"]["fedwatt"],
+        commit[:10] + ("+changes" if commit.endswith("+changes") else ""),
+        made["versions"]["torch"],
+        made["driver"],
+        made["processor"],
+        str(made["threads"]),
+        "yes" if made["deterministic"] else "no",
     )
-
-
-def _engine(record: Record) -> str:
-    engine = record.made_with.get("engine", NOT_RECORDED)
-    text = (_present(record), NOT_RECORDED)
-    return str(engine) if engine in text else f"{engine}, not the present one"
 
 
 def _present(record: Record) -> int:
     """Return the version that the record's device has now."""
-    return VERSION if str(record.facts.get("device", "cpu")) == "cpu" else GPU_VERSION
+    return VERSION if record.facts["device"] == "cpu" else GPU_VERSION

@@ -11,8 +11,7 @@ with a bootstrap interval over periods.
     cpu      this simulator: all participants of a round, C, the probe by polynomials
     cuda     the same on a GPU, where there is one
 
-Probes are due in global rounds, as the paper has them, or by the age of a vehicle's index.
-
+Probes are due in global rounds, as the paper has them.
 """
 
 import os
@@ -43,7 +42,6 @@ PERIOD: Final = RoughnessProximal().probe_every
 WARM_UP: Final = 2 * PERIOD
 """Rounds that are not timed: C is compiled, and every vehicle gets its first index."""
 GATED: Final = "fo-ri-fedavg, gated"
-BY_AGE: Final = ", by age"
 PARTS: Final = ("training", "preconditioner", "probe", "spectral")
 CONTENDERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "fedavg": {},
@@ -51,8 +49,6 @@ CONTENDERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "ri-fedavg": {"probe_schedule": "global"},
     "fo-ri-fedavg": {"probe_schedule": "global"},
     GATED: {"probe_schedule": "global", "beta_kappa": 0.5},
-    "ri-fedavg" + BY_AGE: {"probe_schedule": "age"},
-    "fo-ri-fedavg" + BY_AGE: {"probe_schedule": "age"},
 }
 """Name → settings of its method."""
 RESAMPLES: Final = 2000
@@ -151,36 +147,22 @@ def plain_turns(
     rounds: int,
     follow: Callable[[int], None],
 ) -> Turns:
-    """Return turns of a plain loop over one vehicle: the first that is called in a round.
-
-    Those that probe by age take the steps of those that probe in global rounds, which are the same.
-    """
+    """Return turns of a plain loop over one vehicle: the first that is called in a round."""
     vehicles = SimulatedBackend(made["fedavg"])
     seconds: Turns = {name: [] for name in made}
-    timed = [name for name in made if not name.endswith(BY_AGE)]
-    states = {name: made[name].start(methods[name])[0] for name in timed}
-    last: dict[int, int] = {}
-    for number in range(WARM_UP + rounds):
-        present = vehicles.present(states["fedavg"])
-        calls = vehicles.calls(replace(states["fedavg"], round=number), present)
-        due = {call.vehicle for call in calls if number - last.get(call.vehicle, -PERIOD) >= PERIOD}
-        last |= dict.fromkeys(due, number)
-        if number < WARM_UP:
-            continue
+    states = {name: federation.start(methods[name])[0] for name, federation in made.items()}
+    for number in range(WARM_UP, WARM_UP + rounds):
         # What is drawn for the round is the vehicle's own, and lies on the host before it begins.
-        first = calls[:1]
-        spent: dict[str, list[float]] = {}
+        start = replace(states["fedavg"], round=number)
+        first = vehicles.calls(start, vehicles.present(start))[:1]
         with threads(1):
-            for name in in_turn(timed, number):
+            for name in in_turn(list(made), number):
                 state = replace(states[name], round=number)
                 method = methods[name]
                 begun = SimulatedBackend(made[name]).begin(method, state, first, Stopwatch())
-                spent[name] = plain_seconds(begun, method)
-        by_age = first[0].vehicle in due
-        for name in made:
-            steps, probe, spectral = spent[name.removesuffix(BY_AGE)]
-            is_due = by_age if name.endswith(BY_AGE) else number % PERIOD == 0
-            seconds[name].append([steps, 0.0, probe if is_due else 0.0, spectral])
+                steps, probe, spectral = plain_seconds(begun, method)
+                is_due = number % PERIOD == 0
+                seconds[name].append([steps, 0.0, probe if is_due else 0.0, spectral])
         follow(number + 1 - WARM_UP)
     return seconds
 

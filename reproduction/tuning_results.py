@@ -65,9 +65,6 @@ def show_search(view: View) -> Findings:
                 row.append(
                     incumbents[count - 1] if finite else ("diverged" if complete else MISSING)
                 )
-            record = view.get(tuned(view.setting.scale, dataset, method))
-            settings = dict(record.cell.settings) if record else {}
-            row.append(", ".join(f"{n} {v:.3g}" for n, v in settings.items()) or "–")
             rows.append(tuple(row))
             if complete:
                 curves[method] = [{0: v} if v < inf else {} for v in incumbents]
@@ -83,7 +80,7 @@ def show_search(view: View) -> Findings:
             table_block(
                 f"search-{dataset}",
                 f"Validation RMSE against trials on {dataset}",
-                (*columns, TableColumn("chosen")),
+                columns,
                 rows,
                 "Mean over the seeds of the search. The first trial is the paper's settings. A "
                 "method that is another one at certain settings has its trials as well: "

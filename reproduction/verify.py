@@ -36,7 +36,6 @@ SEED_WH: Final = 0.6
 ERRORS: Final = ("validation_rmse", "test_rmse", "test_mae")
 SCHEDULE: Final = ("seed", "round", "participants", "steps")
 """Columns that no rounding reaches."""
-NOT_RECORDED: Final = "engine and machine are not recorded"
 OnRound = Callable[[int, int], None]
 
 
@@ -118,7 +117,7 @@ def verified(
         if describe_fleet(fleet)["windows"] != record.facts["fleet"]["windows"]:
             yield f"{key}: made of other telemetry than what is here"
             continue
-        scale = replace(lab.scale, deterministic=bool(record.made_with.get("deterministic")))
+        scale = replace(lab.scale, deterministic=bool(record.made_with["deterministic"]))
         begin = time.perf_counter()
         (again,) = train_group([record.cell], scale, fleet, lab.device, on_round)
         done += 1
@@ -132,9 +131,7 @@ def compared(record: Record, again: Record, seconds: float) -> Check:
     """
     recorded = np.isin(again.rounds["round"], record.rounds["round"])
     again = replace(again, rounds={name: column[recorded] for name, column in again.rounds.items()})
-    differences = (
-        same_kind(again.made_with, record.made_with) if record.made_with else [NOT_RECORDED]
-    )
+    differences = same_kind(again.made_with, record.made_with)
     if again.facts["fleet"]["hash"] != record.facts["fleet"]["hash"]:
         differences.append("telemetry")
     numbers, faults = (close if differences else exact)(record, again)

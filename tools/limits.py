@@ -50,9 +50,10 @@ OPENER: Final = re.compile(
 
 
 BESIDE: Final = {
-    "benchmarks": {"files": 44, "tokens": 63_800, "vague_names": 0, "openers": 0, "packed": 2},
+    "benchmarks": {"files": 44, "tokens": 63_700, "vague_names": 0, "openers": 0, "packed": 0},
     "comparison": {"vague_names": 0, "openers": 0},
     "reproduction": {"vague_names": 0, "openers": 0},
+    "tests": {"vague_names": 60, "openers": 0, "packed": 0},
 }
 """Folders beside the library, and the upper limits of their size and language."""
 
@@ -66,12 +67,12 @@ class Limits:
 
     function: int = 60
     file: int = 500
-    files: int = 302
-    tokens: int = 382_900
+    files: int = 290
+    tokens: int = 357_800
     vague_names: int = 11
     openers: int = 0
-    packed: int = 1
-    skips: int = 7
+    packed: int = 0
+    skips: int = 6
 
 
 def findings(library: Path, limits: Limits) -> Iterator[str]:

@@ -45,12 +45,17 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
+def records(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[dict[str, str]]:
+    """Return the rows of a table as one object each."""
+    return [dict(zip(headings, row, strict=True)) for row in rows]
+
+
 def print_table(
     title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], *, as_json: bool = False
 ) -> None:
     """Print rows as a table, or as JSON with one object per row."""
     if as_json:
-        print_json([dict(zip(headings, row, strict=True)) for row in rows])
+        print_json(records(headings, rows))
     else:
         console.print(ruled_table(title, headings, rows))
 

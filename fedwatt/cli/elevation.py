@@ -7,7 +7,7 @@ import typer
 
 from fedwatt.cli.console import Json, Panels, console, print_json, ruled_table, write_figure
 from fedwatt.cli.data.shared import Fleet
-from fedwatt.cli.options import OUT_HELP, Assignments
+from fedwatt.cli.options import Assignments, Out
 from fedwatt.errors import DataError, SettingError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ MapFile = Annotated[Path, typer.Argument(help="File of 'elevation learn', or a r
 @app.command("learn")
 def learn_(
     fleet: Fleet,
-    out: Annotated[Path, typer.Option(help=OUT_HELP)],
+    out: Out,
     assignments: Assignments = None,
 ) -> None:
     """Learn the elevation map that a run with these settings may read."""
@@ -41,7 +41,7 @@ def learn_(
 @app.command("map")
 def map_(
     elevation_map: MapFile,
-    out: Annotated[Path, typer.Option(help=OUT_HELP)],
+    out: Out,
 ) -> None:
     """Draw a map as shaded relief with contours, as PNG, SVG or PDF."""
     from fedwatt.elevation.store import read_map_file

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedwatt.cli.console import console
-from fedwatt.cli.options import OUT_HELP, Method, Trust
+from fedwatt.cli.options import Method, Out, Trust, VehicleFolder
 from fedwatt.cli.route import Consumption, Mass
 
 if TYPE_CHECKING:
@@ -17,11 +17,8 @@ Routes = Annotated[bool, typer.Option("--routes", help="Predict trips from their
 
 def export(
     run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
-    out: Annotated[Path, typer.Option("--out", help=OUT_HELP)],
-    vehicle: Annotated[
-        Path | None,
-        typer.Option("--vehicle", help="Use the vehicle in this folder of a fleet."),
-    ] = None,
+    out: Out,
+    vehicle: VehicleFolder = None,
     method: Method = None,
     seed: Annotated[
         int | None,
@@ -74,11 +71,8 @@ def export(
 
 def adapt(
     run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
-    out: Annotated[Path, typer.Option("--out", help=OUT_HELP)],
-    vehicle: Annotated[
-        Path | None,
-        typer.Option("--vehicle", help="Use the vehicle in this folder of a fleet."),
-    ] = None,
+    out: Out,
+    vehicle: VehicleFolder = None,
     method: Method = None,
     consumption: Consumption = None,
     mass: Mass = None,

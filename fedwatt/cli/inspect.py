@@ -1,20 +1,17 @@
 """`fedwatt inspect`: the model card of a model file."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.padding import Padding
 from rich.table import Table
 
 from fedwatt.cli.console import Json, console, print_json, write_page
+from fedwatt.cli.options import Html, ModelName
 
 
 def inspect(
-    model: Annotated[
-        str, typer.Argument(help="Model file, or a pre-trained model such as leaf-24.")
-    ],
-    html: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
+    model: ModelName,
+    html: Html = None,
     as_json: Json = False,
 ) -> None:
     """Show a model's training data, errors, inputs and limits."""

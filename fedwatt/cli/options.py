@@ -21,6 +21,15 @@ METHOD_HELP: Final = "Choose a method; 'fedwatt list' shows all."
 OUT_HELP: Final = "Write to this file or folder."
 SEEDS_HELP: Final = "Set the seeds, trained together, such as 1,2,3."
 
+Out = Annotated[Path, typer.Option("--out", help=OUT_HELP)]
+Html = Annotated[Path | None, typer.Option("--html", help="Write a page to this file.")]
+VehicleFolder = Annotated[
+    Path | None,
+    typer.Option("--vehicle", help="Use the vehicle in this folder of a fleet."),
+]
+ModelName = Annotated[
+    str, typer.Argument(help="Model file, or a pre-trained model such as leaf-24.")
+]
 Config = Annotated[
     Path | None,
     typer.Argument(help="TOML file with settings.", metavar="[CONFIG]"),
@@ -96,7 +105,7 @@ Ray = Annotated[
     str | None,
     typer.Option("--ray", metavar="ADDRESS", help="Use a Ray cluster: auto, HOST:PORT or local."),
 ]
-Out = Annotated[
+RunOut = Annotated[
     Path | None, typer.Option("--out", help=f"{OUT_HELP} [default: a new folder below runs/]")
 ]
 

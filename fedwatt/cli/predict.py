@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from fedwatt.cli.console import Json, console, print_json, write_page
-from fedwatt.cli.options import Trust
+from fedwatt.cli.options import Html, Trust
 from fedwatt.cli.route import Capacity, Soc, parse_soc
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def predict(
     trip: Annotated[Path, typer.Argument(help="VEHICLE_FOLDER/TRIP of a fleet, or a CSV file.")],
     soc: Soc = None,
     capacity: Capacity = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
+    html: Html = None,
     as_json: Json = False,
     trust: Trust = None,
 ) -> None:

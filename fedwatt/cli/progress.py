@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich import progress as bars
 from rich.console import Console
 
-from fedwatt.cli.console import console, print_json, print_table
+from fedwatt.cli.console import console, print_json, print_table, records
 from fedwatt.errors import counted
 from fedwatt.runs.observers import Observer
 
@@ -186,14 +186,9 @@ def show_results(run: Path, *, baselines: bool = False, as_json: bool = False) -
     title, baseline_headings, baseline_rows = baseline_results(run) if baselines else ("", [], [])
     report = run / "report.html"
     if as_json:
-        tables = {"results": (headings, rows), "baselines": (baseline_headings, baseline_rows)}
-        print_json(
-            {
-                name: [dict(zip(head, row, strict=True)) for row in body]
-                for name, (head, body) in tables.items()
-            }
-            | {"run": run, "report": report}
-        )
+        results = records(headings, rows)
+        gains = records(baseline_headings, baseline_rows)
+        print_json({"results": results, "baselines": gains, "run": run, "report": report})
         return
     print_table("Test error, mean ± standard deviation over seeds", headings, rows)
     if baselines:

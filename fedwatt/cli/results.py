@@ -6,7 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from fedwatt.cli.console import Json, console, print_json, ruled_table, wait_for_interrupt
+from fedwatt.cli.console import (
+    Json,
+    console,
+    print_json,
+    records,
+    ruled_table,
+    wait_for_interrupt,
+)
 from fedwatt.errors import FedwattError, RunError, SettingError
 
 Runs = Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN...")]
@@ -128,8 +135,7 @@ def compare_runs(runs: Runs, as_json: Json = False) -> None:
         if len(set(map(repr, values := [of_run.get(key) for of_run in settings]))) > 1
     }
     if as_json:
-        errors = [dict(zip(headings, row, strict=True)) for row in rows]
-        print_json({"errors": errors, "settings": changes})
+        print_json({"errors": records(headings, rows), "settings": changes})
         return
     console.print(ruled_table("Test error of the model that vehicles use", headings, rows))
     names = [run.name for run in runs]

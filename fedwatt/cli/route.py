@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedwatt.cli.console import Json, console, print_json, ruled_table, write_page
-from fedwatt.cli.options import Trust
+from fedwatt.cli.options import Html, Trust, VehicleFolder
 from fedwatt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -37,17 +37,13 @@ Capacity = Annotated[
 ]
 Consumption = Annotated[
     float | None,
-    typer.Option(help="Set the mean consumption on the display, Wh/km."),
+    typer.Option(help="Set the recent mean consumption on the display, Wh/km."),
 ]
 Mass = Annotated[float | None, typer.Option(help="Set the mass of the vehicle, kg.")]
 Load = Annotated[float, typer.Option(help="Set the load beyond the driver, kg.")]
 Elevation = Annotated[
     Path | None,
     typer.Option("--dem", help="Read elevation from a terrain model (.hgt, GeoTIFF, points)."),
-]
-OwnTrips = Annotated[
-    Path | None,
-    typer.Option("--vehicle", help="Use the vehicle in this folder of a fleet."),
 ]
 Kind = Annotated[str, typer.Option(help="Choose passenger, truck or bus.")]
 
@@ -63,9 +59,9 @@ def route(
     mass: Mass = None,
     load: Load = 0.0,
     elevation: Elevation = None,
-    vehicle: OwnTrips = None,
+    vehicle: VehicleFolder = None,
     kind: Kind = "passenger",
-    html: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
+    html: Html = None,
     as_json: Json = False,
     trust: Trust = None,
 ) -> None:

@@ -6,13 +6,12 @@ from typing import Annotated
 import typer
 
 from fedwatt.cli.console import console
+from fedwatt.cli.options import ModelName
 from fedwatt.errors import SettingError
 
 
 def serve(
-    model: Annotated[
-        str, typer.Argument(help="Model file, or a pre-trained model such as leaf-24.")
-    ],
+    model: ModelName,
     host: Annotated[str, typer.Option(help="Listen on this address.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Listen on this port.")] = 8765,
     token: Annotated[

@@ -8,7 +8,7 @@ from rich.progress import TaskID
 from rich.table import Table
 
 from fedwatt.cli import options
-from fedwatt.cli.console import Json, console, errors, print_json, ruled_table
+from fedwatt.cli.console import Json, console, errors, print_json, records, ruled_table
 from fedwatt.cli.progress import method_bars
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def tune(
     ray: options.Ray = None,
     trust: options.Trust = None,
     resume: options.Resume = False,
-    out: options.Out = None,
+    out: options.RunOut = None,
     as_json: Json = False,
 ) -> None:
     """Tune methods on equal terms by their validation error."""
@@ -62,7 +62,7 @@ def tune(
     table = tuning_table(tuned, target)
     if as_json:
         headings = [column.heading for column in table.columns]
-        rows = [dict(zip(headings, row, strict=True)) for row in table.text_rows()]
+        rows = records(headings, table.text_rows())
         print_json({"trials": rows, "best": out / "best.toml"})
         return
     console.print(_summary(table, target))

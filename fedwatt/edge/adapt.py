@@ -8,8 +8,8 @@
 
 Pooled scaling counts the fleet's as an hour of driving (`windows.scaling.pooled`). A mixture's
 ridge, which has the fleet's prior (`journeys.ridge`), learns from every trip. A private map and a
-fine-tuned network count only where they lower the error of the vehicle's validation trips. The file
-is written as a member's is (`edge.export`).
+fine-tuned network count only where they lower the error of the vehicle's validation trips, and the
+ridge beside a fine-tuned network likewise. The file is written as a member's is (`edge.export`).
 """
 
 from dataclasses import dataclass, replace
@@ -19,13 +19,21 @@ from typing import Final
 import torch
 
 from fedwatt.edge.card import ModelCard
-from fedwatt.edge.export import TrainedModel, export, read_trained, with_climb_of
+from fedwatt.edge.export import (
+    TrainedModel,
+    export,
+    read_trained,
+    scaled_predictions,
+    with_climb_of,
+)
 from fedwatt.edge.export_run import about_run
 from fedwatt.edge.pretrained import routes_of_member
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.store import read_map_file
+from fedwatt.elevation.vehicle_map import with_undriven_nodes
 from fedwatt.errors import SettingError, counted
 from fedwatt.evaluation.finetune import PersonalisedModel, personalised_models
+from fedwatt.journeys.mixture import chosen_mixture
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.journeys import read_fleet_scaling, read_intervals, vehicle_elevation
 from fedwatt.runs.model_file import MODEL_FILE, flat
@@ -41,6 +49,8 @@ from fedwatt.windows.vehicle_trips import UNSEEN_SPLIT, prepared, recordings, us
 
 FEWEST_TO_TUNE: Final = 5
 """Trips without which validation trips are too few to choose a fine-tuned network."""
+FEWEST_TO_LEAVE_MAP: Final = 20
+"""Trips without which validation trips are too few to give the fleet's whole map up."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +102,13 @@ def adapt(
     # The parts that split trips by themselves must have the same training trips.
     config = replace(trained.config, data=replace(data, split=UNSEEN_SPLIT))
     aligned = prepared(vehicle, data, scaling)
-    elevation_map = _elevation_map(run, config, aligned)
+    elevation_map = _elevation_map(run, config, aligned, trips)
     tuned = None
     if trips >= FEWEST_TO_TUNE:
         climbing = with_climb_of(config, aligned, elevation_map)[0]
         client = build_client(climbing, data, unseen=scaling)
         trained, tuned = _fine_tuned(trained, client)
+        trained = _without_needless_ridge(trained, client)
     planned = routes_of_member(run, config, vehicle) if routes else None
     card = export(
         trained,
@@ -123,7 +134,9 @@ def _energy_factor(fleet: FleetScaling, mass_kg: float | None, wh_per_km: float 
     return 1.0
 
 
-def _elevation_map(run: Path, config: RunConfig, vehicle: Vehicle) -> ElevationMap | None:
+def _elevation_map(
+    run: Path, config: RunConfig, vehicle: Vehicle, trips: int
+) -> ElevationMap | None:
     """Return the map that the vehicle reads climb from; None where the model needs none."""
     if not needs_climb(feature_names(config.data.features)):
         return None
@@ -131,7 +144,11 @@ def _elevation_map(run: Path, config: RunConfig, vehicle: Vehicle) -> ElevationM
         return None
     if not learns_elevation(config):
         return read_map_file(Path(config.elevation.source))
-    return vehicle_elevation(vehicle, config, read_map_file(run / "elevation_map.parquet"))
+    shared = read_map_file(run / "elevation_map.parquet")
+    vehicle_map = vehicle_elevation(vehicle, config, shared)
+    if vehicle_map is not None and not vehicle_map.nodes and trips < FEWEST_TO_LEAVE_MAP:
+        return with_undriven_nodes(shared)
+    return vehicle_map
 
 
 def _fine_tuned(trained: TrainedModel, client: Client) -> tuple[TrainedModel, PersonalisedModel]:
@@ -151,12 +168,28 @@ def _fine_tuned(trained: TrainedModel, client: Client) -> tuple[TrainedModel, Pe
     return replace(trained, weights=parts, personalised=tuned.steps > 0), tuned
 
 
+def _without_needless_ridge(trained: TrainedModel, client: Client) -> TrainedModel:
+    """Return the model without the ridge if its network alone predicts validation trips better."""
+    if trained.fleet_ridge is None:
+        return trained
+    network = scaled_predictions(trained, client)
+    mixed = chosen_mixture(client, trained.fleet_ridge, network)
+    labels = client.labels["validation"]
+    errors = [
+        float(((predicted - labels) ** 2).mean())
+        for predicted in (network, mixed.predict(client, "validation", network))
+    ]
+    return trained if errors[1] < errors[0] else replace(trained, fleet_ridge=None)
+
+
 def _chosen(card: ModelCard, trips: int, tuned: PersonalisedModel | None) -> str:
     """Return what was chosen, in one line."""
     scaling = f"scaling of {counted(trips, 'trip')} and the fleet" if trips else "fleet's scaling"
     network = "network of the run"
     if tuned is not None and tuned.steps:
         network = f"network fine-tuned by {tuned.steps:,} steps at {tuned.learning_rate:g}"
+    if card.network_weight < 1:
+        network += " in the mean with a ridge"
     parts = [scaling, network]
     if "nodes" in card.elevation:
         parts.append(f"elevation map of {card.elevation['nodes']:,} nodes")

@@ -24,7 +24,6 @@ both, and mixed trips get intervals that are too wide rather than too narrow. Ne
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -385,18 +384,10 @@ def fit_scale(basis: FloatArray, error: FloatArray) -> tuple[tuple[float, ...], 
     >>> [round(weight, 6) for weight in scale], floor
     ([1.0, 2.0], 0.6000000000000001)
     """
-    terms = basis.shape[1]
-    best = np.zeros(terms)
-    least = math.inf
-    # So few terms that every set of them can be tried.
-    for size in range(1, terms + 1):
-        for chosen in map(list, combinations(range(terms), size)):
-            weights = np.linalg.lstsq(basis[:, chosen], error)[0]
-            squares = float(((basis[:, chosen] @ weights - error) ** 2).sum())
-            if (weights >= 0).all() and squares < least - 1e-12:
-                best = np.zeros(terms)
-                least = squares
-                best[chosen] = weights
+    # A vehicle that only predicts has no scipy.
+    from scipy.optimize import nnls
+
+    weights, _ = nnls(basis, error)
     # An error of 0 everywhere still needs a scale to divide by.
     floor = max(FLOOR * float(error.mean()), 1e-9)
-    return tuple(map(float, best)), floor
+    return tuple(map(float, weights)), floor

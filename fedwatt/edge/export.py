@@ -252,7 +252,7 @@ def _without_elevation(vehicle: Vehicle, features: Sequence[str]) -> Vehicle:
 
 def _validation_predictions(network: Network, trained: TrainedModel, client: Client) -> FloatArray:
     """Return the scaled predictions of the vehicle's validation windows."""
-    alone = _scaled_predictions(trained, client)
+    alone = scaled_predictions(trained, client)
     mixture = network.mixture
     return alone if mixture is None else mixture.predict(client, "validation", alone)
 
@@ -262,7 +262,7 @@ def _network(trained: TrainedModel, client: Client | None = None) -> Network:
         return Network(trained.weights, own=trained.own)
     mixture = None
     if trained.fleet_ridge is not None and len(client.ends["validation"]):
-        predicted = _scaled_predictions(trained, client)
+        predicted = scaled_predictions(trained, client)
         mixture = chosen_mixture(client, trained.fleet_ridge, predicted)
     elif trained.fleet_ridge is not None:
         mixture = unvalidated_mixture(client, trained.fleet_ridge)
@@ -270,7 +270,7 @@ def _network(trained: TrainedModel, client: Client | None = None) -> Network:
     return Network(trained.weights, client.scaler, *label, mixture, own=trained.own)
 
 
-def _scaled_predictions(trained: TrainedModel, client: Client) -> FloatArray:
+def scaled_predictions(trained: TrainedModel, client: Client) -> FloatArray:
     """Return the network's predictions of the validation windows, scaled."""
     alone = _opened(_bytes(_card(trained), _network(trained)))
     return alone.energies(client.series, client.ends["validation"])
@@ -288,7 +288,7 @@ def with_climb_of(
         return with_measured_elevation(vehicle), {"source": "elevation"}, {}
     if field is None:
         raise SettingError(
-            "The model was trained with hills: it needs the vehicle's elevation field as well. "
+            "The model was trained with elevation: it needs the vehicle's elevation map as well. "
             "Give the file of one with --elevation."
         )
     text, provenance = map_to_text(field)

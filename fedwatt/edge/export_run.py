@@ -175,7 +175,7 @@ def about_run(run: Path, method: str, model: str, licence: str) -> dict[str, Any
     """Return the part of a card that a run folder knows; `model` as in `fedwatt export`."""
     try:
         loaded = load_run(run)
-    except RunError:  # on board, where only the model was copied
+    except RunError:  # in the vehicle, where only the model was copied
         return {"licence": licence}
     environment = loaded.origins[0].environment
     name = final_model(loaded, method) if model == "final" else model

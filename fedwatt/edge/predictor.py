@@ -2,7 +2,7 @@
 
 Seconds come from `clock` and features from `fedwatt.windows.features`, the training pipeline's own.
 A prediction comes a few seconds after the second it is about: acceleration looks two seconds ahead,
-and a speed that stands is believed after one usual hold. A model with hills waits four seconds, in
+and a speed that stands is believed after one usual hold. With elevation a model waits 4 seconds, in
 which a leap of the position may show, and the usual hold of a position. Climb is read anew from the
 last ten minutes each second, so in a gap that is not over yet it is not known for now, and is put
 right in the windows that still hold it once it is.
@@ -15,7 +15,6 @@ Where the model's card allows it, trips that are over then move the predictions 
 
 import json
 import math
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -376,40 +375,31 @@ LONGEST_S = 10.0
 
 @dataclass
 class EnergyMeter:
-    """The latest `memory_s` of a counter of energy.
+    """The energy of the latest `memory_s`, sample by sample.
 
-    times_s     of the samples
-    total_wh    energy since some moment, at these times
-    unknown     how many intervals up to these times had no energy
+    parts   begin, end and energy of the time between two samples, Wh; None where it is not known
+    last_s  time of the last sample
+    begun   whether any energy was given
     """
 
     memory_s: float
+    parts: list[tuple[float, float, float | None]] = field(default_factory=list)
     last_s: float = math.nan
-    times_s: list[float] = field(default_factory=list)
-    total_wh: list[float] = field(default_factory=list)
-    unknown: list[int] = field(default_factory=list)
     begun: bool = False
 
     def add(self, time_s: float, energy_wh: float | None) -> None:
         """Add a sample; ignore one that is not later than the last one."""
         if not math.isfinite(time_s) or time_s <= self.last_s:
             return
-        has_energy = energy_wh is not None and math.isfinite(energy_wh)
-        has_energy &= time_s - self.last_s <= LONGEST_S
-        self.begun |= has_energy
-        before_wh = self.total_wh[-1] if self.total_wh else 0.0
-        before = self.unknown[-1] if self.unknown else 0
-        self.times_s.append(time_s)
-        self.total_wh.append(
-            before_wh + (energy_wh if has_energy and energy_wh is not None else 0.0)
-        )
-        self.unknown.append(before + (not has_energy))
+        if not math.isnan(self.last_s):
+            if time_s - self.last_s > LONGEST_S or not math.isfinite(energy_wh or 0.0):
+                energy_wh = None
+            self.begun |= energy_wh is not None
+            self.parts.append((self.last_s, time_s, energy_wh))
         self.last_s = time_s
         # In large pieces: taking the first of a list away moves all others.
-        if time_s - self.times_s[0] > 2 * self.memory_s:
-            old = bisect_left(self.times_s, time_s - self.memory_s)
-            for part in (self.times_s, self.total_wh, self.unknown):
-                del part[:old]
+        if self.parts and time_s - self.parts[0][0] > 2 * self.memory_s:
+            self.parts = [part for part in self.parts if part[1] > time_s - self.memory_s]
 
     def between(self, begin_s: float, end_s: float) -> float:
         """Return the energy from one time to another, Wh; NaN where some of it is not known.
@@ -420,28 +410,24 @@ class EnergyMeter:
         >>> meter.between(0.5, 2.0), meter.between(2.0, 4.0)
         (4.0, nan)
         """
-        if not self.times_s or begin_s < self.times_s[0] or end_s > self.times_s[-1]:
+        if not self.parts or begin_s < self.parts[0][0] or end_s > self.last_s:
             return math.nan
-        first = bisect_right(self.times_s, begin_s) - 1
-        last = bisect_left(self.times_s, end_s)
-        if self.unknown[last] != self.unknown[first]:
-            return math.nan
-        return self._at(end_s) - self._at(begin_s)
-
-    def _at(self, time_s: float) -> float:
-        after = bisect_left(self.times_s, time_s)
-        if self.times_s[after] == time_s:
-            return self.total_wh[after]
-        before_s, after_s = self.times_s[after - 1 : after + 1]
-        before_wh, after_wh = self.total_wh[after - 1 : after + 1]
-        return before_wh + (after_wh - before_wh) * (time_s - before_s) / (after_s - before_s)
+        total_wh = 0.0
+        for part_begin_s, part_end_s, energy_wh in self.parts:
+            shared_s = min(part_end_s, end_s) - max(part_begin_s, begin_s)
+            if shared_s > 0:
+                if energy_wh is None:
+                    return math.nan
+                total_wh += energy_wh * shared_s / (part_end_s - part_begin_s)
+        return total_wh
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that the meter knows, as plain values."""
-        return asdict(self) | {"last_s": None if math.isnan(self.last_s) else self.last_s}
+        return asdict(self) | {"last_s": _plain(self.last_s)}
 
     @staticmethod
     def from_json(entry: Mapping[str, Any]) -> "EnergyMeter":
         """Return the meter that `to_json` described."""
         last_s = math.nan if entry["last_s"] is None else float(entry["last_s"])
-        return EnergyMeter(**{**entry, "last_s": last_s})
+        parts = [(begin_s, end_s, energy_wh) for begin_s, end_s, energy_wh in entry["parts"]]
+        return EnergyMeter(**{**entry, "last_s": last_s, "parts": parts})

@@ -207,8 +207,9 @@ class RoutePlan:
 
     def _unseen_remark(self) -> str:
         model = self.model
-        scale = model.coefficients["energy"].scale
-        scaled = "" if scale == 1 else f", times {scale:.2f} for the consumption that was given"
+        scaled = ""
+        if model.display:
+            scaled = f", and a recent consumption {model.display:.2f} times the fleet's"
         return (
             "The model has no trips of this vehicle: it uses the mean coefficients of "
             f"{counted(model.fleet_vehicles, 'vehicle')} and a mass of {model.mass_kg:,.0f} kg"

@@ -171,7 +171,7 @@ async def _json_body(request: Request, schema: str) -> dict[str, Any]:
         raise Refusal(400, f"The body is no JSON: {problem}.") from None
     found = first_problem(value, schema)
     if found is not None:
-        raise Refusal(422, f"{found[:1].upper()}{found[1:]}.")
+        raise Refusal(422, found)
     body: dict[str, Any] = value
     return body
 

@@ -282,10 +282,18 @@ def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> CalibrationTrip:
 
 
 def past_trips(model: "EnergyModel", trips: Iterable[Trip], scale_wh: float) -> list[PastTrip]:
-    """Return recorded trips of the model's vehicle as its memory keeps them."""
+    """Return recorded trips of the model's vehicle as its memory keeps them.
+
+    Trips without energy or a channel that the model needs are left out.
+    """
     past = []
     for trip in trips:
-        made = outcome(model, trip, model.card.vehicle)
+        if trip.seconds < model.card.window or "energy_wh" not in trip.channels:
+            continue
+        try:
+            made = outcome(model, trip, model.card.vehicle)
+        except DataError:
+            continue
         residual_wh = made.measured_wh - made.windows_wh
         past.append(past_trip(trip, residual_wh, window=model.card.window, scale_wh=scale_wh))
     return past
@@ -299,8 +307,7 @@ def remembered_wh(model: "EnergyModel", trip: Trip, vehicle: Vehicle | None) -> 
     card = model.card
     if vehicle is None or vehicle.name != card.vehicle or not card.memory_scale_wh:
         return 0.0
-    long_enough = [other for other in vehicle.trips if other.seconds >= card.window]
-    earlier = earlier_trips(long_enough, trip.start_time_s)
+    earlier = earlier_trips(vehicle.trips, trip.start_time_s)
     past = past_trips(model, earlier, card.memory_scale_wh)
     return remembered_offset(past, trip.start_time_s, trip_coldness(trip)) * card.memory_scale_wh
 
@@ -312,7 +319,7 @@ Rows = list[tuple[str, str]]
 class Forecast:
     """A trip, the model that predicts it and the prediction.
 
-    trip        as it was read, before the model adds its hills
+    trip        as it was read, before the model adds its climb
     vehicle     name of the vehicle whose folder the trip is in; "" for a file
     prediction  energy by second
     reach       state of charge on arrival and range; None without one at departure
@@ -374,7 +381,8 @@ class Forecast:
         if prediction.measured_total_wh is not None:
             rows.append(("measured energy", f"{prediction.measured_total_wh:,.0f} Wh"))
         if prediction.relative_error is not None:
-            rows.append(("error", f"{prediction.relative_error:+.1%}"))
+            error = f"{100 * prediction.relative_error:+.1f} %"
+            rows.append(("error", error.replace("-", "−")))
         return rows
 
     def _soc_rows(self) -> Rows:
@@ -405,7 +413,8 @@ class Forecast:
             made.append(f"The battery does not reach the end: {missing}.")
         if self.prediction.offset_wh:
             minute_wh = self.prediction.offset_wh * 60 / (card.window * card.interval_s)
-            made.append(f"Earlier trips of {self.vehicle} add {minute_wh:+.1f} Wh per minute.")
+            change = f"{minute_wh:+.1f} Wh per minute".replace("-", "−")
+            made.append(f"Earlier trips of {self.vehicle} change the prediction by {change}.")
         if card.elevation and climb_from(self.trip, card.elevation["source"]) == "nothing":
             made.append("It has no positions, elevation or grade: its climb is unknown.")
         if self.vehicle and card.vehicle != self.vehicle:

@@ -73,15 +73,16 @@ class MapErrors:
 
 
 def learn_with_prior(
-    exchange: Exchange, evaluate: Evaluator, grid: Grid, settings: ElevationSettings
+    exchange: Exchange, evaluate: Evaluator, settings: ElevationSettings
 ) -> ElevationMap:
     """Return the shared map by the prior with the lowest validation error."""
-    elevation_map = replace(empty_map(grid), prior=settings.prior)
+    elevation_map = replace(empty_map(settings.grid), prior=settings.prior)
     elevation_map, sums = exchanged(exchange, elevation_map, 1 + settings.refreshes)
     if not settings.choose_prior:
         return elevation_map
     grades = [grade for grade in GRADES if grade > elevation_map.prior.grade]
-    steeper = [solved(grid, sums, replace(elevation_map.prior, grade=grade)) for grade in grades]
+    priors = [replace(elevation_map.prior, grade=grade) for grade in grades]
+    steeper = [solved(settings.grid, sums, prior) for prior in priors]
     # Where the next steeper prior is no better at all, still steeper ones are not either.
     promising = steeper and evaluate([elevation_map, steeper[0]]).gain[0] > 0
     if promising and (best := evaluate([elevation_map, *steeper]).best):

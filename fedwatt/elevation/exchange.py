@@ -23,7 +23,7 @@ import numpy as np
 
 from fedwatt.elevation.choose import MapErrors, learn_with_prior, solved
 from fedwatt.elevation.elevation_map import ElevationMap, empty_map
-from fedwatt.elevation.grid import Grid, Pairs, distance_m, pairs_of_a_node, spread
+from fedwatt.elevation.grid import Pairs, distance_m, pairs_of_a_node, spread
 from fedwatt.elevation.normal_equations import NOTHING, Contribution
 from fedwatt.elevation.request import MapRequest, unpacked
 from fedwatt.elevation.settings import ElevationSettings
@@ -70,7 +70,7 @@ def refuse_unmaskable(settings: ElevationSettings) -> None:
             "elevation.area = [SOUTH, NORTH, WEST, EAST], such as [42.2, 42.35, -83.85, "
             "-83.65]."
         )
-    pairs = pairs_of_a_node(Grid(cell_m=settings.cell_m), settings.segment_s)
+    pairs = pairs_of_a_node(settings.grid, settings.segment_s)
     if pairs > MOST_PAIRS:
         raise SettingError(
             f"elevation.segment_s = {settings.segment_s} is too long for elevation.cell_m = "
@@ -80,17 +80,15 @@ def refuse_unmaskable(settings: ElevationSettings) -> None:
 
 
 def learn_from_totals(
-    totals: Totals,
-    vehicles: frozenset[str],
-    grid: Grid,
-    settings: ElevationSettings,
+    totals: Totals, vehicles: frozenset[str], settings: ElevationSettings
 ) -> SharedMap:
     """Return the map of the nodes that at least k of the vehicles drive; empty without any.
 
     It is empty only where a complete count has no such node, or where there are fewer than k
     vehicles at all. Too few contributions are a RunError.
     """
-    learning = _Learning(totals, grid, settings, vehicles, settings.service_area.nodes(grid))
+    grid = settings.grid
+    learning = _Learning(totals, settings, vehicles, settings.service_area.nodes(grid))
 
     def exchange(elevation_map: ElevationMap) -> Contribution:
         try:
@@ -105,7 +103,7 @@ def learn_from_totals(
 
     try:
         learning.count()
-        elevation_map = learn_with_prior(exchange, learning.evaluate, grid, settings)
+        elevation_map = learn_with_prior(exchange, learning.evaluate, settings)
     except _NothingShared as why:
         return SharedMap(empty_map(grid), frozenset(), str(why))
     return SharedMap(elevation_map, learning.contributors)
@@ -120,7 +118,6 @@ class _Learning:
     """State of an exchange: the vehicles still present, and the nodes that may be published."""
 
     totals: Totals
-    grid: Grid
     settings: ElevationSettings
     present: frozenset[str]
     nodes: IntArray
@@ -131,7 +128,7 @@ class _Learning:
     def evaluate(self, maps: Sequence[ElevationMap]) -> MapErrors:
         """Return the validation errors of the present vehicles for these maps."""
         nowhere = self.nodes[:0]
-        total = self.total(MapRequest(self.grid, self.settings, nowhere, evaluated=tuple(maps)))
+        total = self.total(MapRequest(self.settings, nowhere, evaluated=tuple(maps)))
         return MapErrors(total["error"], total["gain"], total["spread"])
 
     def count(self) -> None:
@@ -170,8 +167,8 @@ class _Learning:
     def request(self, elevation_map: ElevationMap | None) -> MapRequest:
         """Return a request for the nodes that are left; raise where contributions were too long."""
         length = self.segment_s
-        request = MapRequest(self.grid, self.settings, self.nodes, elevation_map, segment_s=length)
-        if length and pairs_of_a_node(self.grid, length) > MOST_PAIRS:
+        request = MapRequest(self.settings, self.nodes, elevation_map, segment_s=length)
+        if length and pairs_of_a_node(request.grid, length) > MOST_PAIRS:
             raise _NothingShared("longer segments would join too many nodes")
         if length and words_of(request.fields) > MOST_WORDS:
             raise _NothingShared("sums over longer segments would be too long")

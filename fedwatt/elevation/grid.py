@@ -171,7 +171,7 @@ def marked(keys: IntArray, among: IntArray) -> FloatArray:
 
 
 def find(ascending: IntArray, keys: IntArray) -> tuple[IntArray, BoolArray]:
-    """Place of each key in `ascending` and whether it is there; places of absent keys are valid.
+    """Return the place of each key in `ascending`, valid for absent ones, and whether it is there.
 
     >>> find(np.array([3, 5]), np.array([5, 4]))
     (array([1, 1]), array([ True, False]))

@@ -24,7 +24,6 @@ from fedwatt.elevation.choose import MapErrors, learn_with_prior, map_errors
 from fedwatt.elevation.climb import with_elevation, with_measured_elevation
 from fedwatt.elevation.elevation_map import ElevationMap, empty_map
 from fedwatt.elevation.exchange import learn_from_totals, refuse_unmaskable
-from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.normal_equations import (
     NOTHING,
     Contribution,
@@ -76,9 +75,8 @@ def learn(
     With `settings.private` off, every vehicle's own map is the shared one. `secure` as in
     `shared_map`.
     """
-    grid = Grid(cell_m=settings.cell_m)
-    names, surveys = survey_fleet(vehicles, contributors, grid, settings, data)
-    shared = shared_map(list(surveys.values()), grid, settings, secure=secure)
+    names, surveys = survey_fleet(vehicles, contributors, settings, data)
+    shared = shared_map(list(surveys.values()), settings, secure=secure)
     maps = vehicle_maps(names, surveys, shared, settings)
     return Learned(shared, maps, frozenset(surveys))
 
@@ -96,7 +94,7 @@ def learn_alone(
     """
     # A place that nobody else drives is private whatever the threshold.
     settings = replace(settings, minimum_vehicles=2, private=True)
-    empty = empty_map(Grid(cell_m=settings.cell_m))
+    empty = empty_map(settings.grid)
     maps: dict[str, ElevationMap] = {}
     for vehicle in vehicles:
         if learners is None or vehicle.name in learners:
@@ -109,7 +107,6 @@ def learn_alone(
 def survey_fleet(
     vehicles: Iterable[Vehicle],
     contributors: frozenset[str] | None,
-    grid: Grid,
     settings: ElevationSettings,
     data: DataSettings,
 ) -> tuple[list[str], dict[str, Survey]]:
@@ -124,25 +121,25 @@ def survey_fleet(
         has_energy = all("energy_wh" in trip.channels for trip in vehicle.trips)
         if has_energy and (contributors is None or vehicle.name in contributors):
             surveys[vehicle.name] = whole_survey(
-                vehicle, grid, settings.lengths, data, measured=settings.measures
+                vehicle, settings.grid, settings.lengths, data, measured=settings.measures
             )
     return names, surveys
 
 
 def shared_map(
-    surveys: Sequence[Survey], grid: Grid, settings: ElevationSettings, *, secure: bool = False
+    surveys: Sequence[Survey], settings: ElevationSettings, *, secure: bool = False
 ) -> ElevationMap:
     """Return the map that the server publishes.
 
     If `secure`, the server uses totals over vehicles alone, as on a deployed fleet.
     """
     if not surveys:
-        return empty_map(grid)
+        return empty_map(settings.grid)
     if secure:
         refuse_unmaskable(settings)
         vehicles = {f"{number}": survey for number, survey in enumerate(surveys)}
         totals = in_process(add_up, vehicles)
-        return learn_from_totals(totals, frozenset(vehicles), grid, settings).elevation_map
+        return learn_from_totals(totals, frozenset(vehicles), settings).elevation_map
     published: dict[int, IntArray] = {}
 
     def exchange(elevation_map: ElevationMap) -> Contribution:
@@ -163,7 +160,7 @@ def shared_map(
         first, *following = (map_errors(survey, maps, settings) for survey in surveys)
         return sum(following, first)
 
-    return learn_with_prior(exchange, evaluate, grid, settings)
+    return learn_with_prior(exchange, evaluate, settings)
 
 
 def publishable(
@@ -252,10 +249,9 @@ def publish_map(
     """
     excluded = _held_out(lambda: read_fleet(fleet), data)
     vehicles = (vehicle for vehicle in read_fleet(fleet) if vehicle.name not in excluded)
-    grid = Grid(cell_m=settings.cell_m)
-    names, by_name = survey_fleet(vehicles, None, grid, settings, data)
+    names, by_name = survey_fleet(vehicles, None, settings, data)
     surveys = list(by_name.values())
-    elevation_map = shared_map(surveys, grid, settings)
+    elevation_map = shared_map(surveys, settings)
     driven = len(publishable(surveys, 1))
     write_map_file(out, elevation_map, provenance=Provenance.by(names, data))
     return elevation_map, driven

@@ -53,7 +53,6 @@ class MapRequest:
     have the length of `segment_s`.
     """
 
-    grid: Grid
     settings: ElevationSettings
     nodes: IntArray
     elevation_map: ElevationMap | None = None
@@ -62,6 +61,11 @@ class MapRequest:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "segment_s", self.segment_s or self.settings.segment_s)
+
+    @property
+    def grid(self) -> Grid:
+        """The grid of the nodes."""
+        return self.settings.grid
 
     @property
     def described(self) -> str:
@@ -203,7 +207,7 @@ class VehicleElevation:
     @property
     def grid(self) -> Grid:
         """The grid of the map that is being learned."""
-        return Grid(cell_m=self.settings.cell_m)
+        return self.settings.grid
 
     @cached_property
     def training(self) -> Survey:
@@ -236,13 +240,13 @@ class VehicleElevation:
                 raise DataError(f"the request is about {evaluated} maps")
             prefixes = (evaluated_prefix(number) for number in range(evaluated))
             maps = tuple(map_from_arrays(arrays, self.grid, prefix) for prefix in prefixes)
-            return MapRequest(self.grid, self.settings, self.area[:0], evaluated=maps)
+            return MapRequest(self.settings, self.area[:0], evaluated=maps)
         nodes: IntArray = array_of(arrays, "nodes", np.int64)
         _, inside = find(self.area, nodes)
         if not len(nodes) or not inside.all() or (np.diff(nodes) <= 0).any():
             raise DataError("the request is about other nodes than those of the service area")
         elevation_map = None if counting else map_from_arrays(arrays, self.grid)
-        return MapRequest(self.grid, self.settings, nodes, elevation_map, segment_s=segment_s)
+        return MapRequest(self.settings, nodes, elevation_map, segment_s=segment_s)
 
     def vehicle_map(self, shared: ElevationMap) -> ElevationMap:
         """Return the vehicle's map: the shared map with its private nodes added."""

@@ -47,12 +47,17 @@ class ElevationSettings(Checked):
         if self.area:
             allowed = "south, north, west and east of where the fleet drives, in degrees"
             check(self, "area", len(self.area) == 4, allowed)
-            nodes = self.service_area.size(Grid(cell_m=self.cell_m))
+            nodes = self.service_area.size(self.grid)
             allowed = (
                 f"of at most {MOST_AREA_NODES:,} nodes, and this one has {nodes:,} with cell_m = "
                 f"{self.cell_m:g}. Choose a smaller area or a larger cell_m"
             )
             check(self, "area", nodes <= MOST_AREA_NODES, allowed)
+
+    @property
+    def grid(self) -> Grid:
+        """The grid of the map."""
+        return Grid(cell_m=self.cell_m)
 
     @property
     def service_area(self) -> Area:

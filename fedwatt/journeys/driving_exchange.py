@@ -3,7 +3,7 @@
 1. Vehicles say which places of the service area they drive; places of fewer than k vehicles are
    left out.
 2. They say in which of the eight headings they drive each place that is left.
-3. They hand up the seven sums of each place and heading that at least k of them drive.
+3. They upload the seven sums of each place and heading that at least k of them drive.
 
 Every message has a length that follows from the area and from totals, never from one vehicle, so
 that under masks (`fedwatt.privacy`) it says nothing. Whoever drops out is asked no more, and if a
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedwatt.elevation.elevation_map import array_of
 from fedwatt.elevation.exchange import refuse_impossible_counts
-from fedwatt.elevation.grid import Grid, find, marked
+from fedwatt.elevation.grid import find, marked
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_field import NO_PASSES, SUMS, DrivingSums
@@ -50,7 +50,7 @@ class DrivingRequest:
         area.
         """
         keys: IntArray = array_of(arrays, "keys", np.int64)
-        area = settings.service_area.nodes(Grid(cell_m=settings.cell_m))
+        area = settings.service_area.nodes(settings.grid)
         places = keys if kind == "places" else keys // HEADINGS
         if not len(keys) or not find(area, places)[1].all() or (np.diff(keys) <= 0).any():
             raise DataError("the question is about other places than those of the service area")
@@ -105,7 +105,7 @@ def learn_driving(
     least = settings.minimum_vehicles
     present = vehicles
     while len(present) >= max(2, least):
-        keys = settings.service_area.nodes(Grid(cell_m=settings.cell_m))
+        keys = settings.service_area.nodes(settings.grid)
         for kind in ("places", "headings"):
             total, present = totals(DrivingRequest(kind, keys, settings), present)
             refuse_impossible_counts(total["vehicles"], len(present))

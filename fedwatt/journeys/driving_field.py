@@ -31,7 +31,7 @@ HEADING_M = 100.0
 PLACE_M = 200.0
 """Metres of passes by which a cell's heading, and its place, count half."""
 OWN_WEIGHT = 2.0
-"""What a vehicle's own passes count on board; drivers are creatures of habit."""
+"""Weight of a vehicle's own passes in the vehicle; drivers are creatures of habit."""
 REACH_M = 40.0
 """A turn is measured between the headings so far before and so far behind a step."""
 TURN_DEG = 35.0

@@ -344,7 +344,7 @@ class FleetRoutes:
     vehicles    number of vehicles in the coefficients
     insiders    names of the vehicles whose passes are in `driving`
     wh_per_km   mean consumption of their trips, for a vehicle of the reference mass
-    hills       the elevations that the fleet publishes, for unseen vehicles; None: it has none
+    elevations  those that the fleet publishes, for unseen vehicles; None: it has none
     roads       the fleet's driving by class of road, for roads where it has not driven
     """
 
@@ -363,16 +363,14 @@ class FleetRoutes:
     def unseen_vehicle(self, mass_kg: float, consumption: float | None = None) -> RouteModel:
         """Return the model of a vehicle without trips: the fleet's coefficients at its mass.
 
-        With a mean `consumption` in Wh/km, as a vehicle's display shows it, coefficients of energy
-        are the fleet's times consumption / (the fleet's consumption at this mass).
+        `consumption` is the mean of recent trips in Wh/km, as a vehicle's display shows it.
         """
         nothing = VehicleRoutes((), self.elevations, mass_kg, self.grid)
         model = self.personalised(nothing, "", contributed=False)
         if consumption is None:
             return model
         usual = self.wh_per_km * mass_factor("energy", mass_kg)
-        energy = model.coefficients["energy"].times(consumption / usual)
-        return replace(model, coefficients={**model.coefficients, "energy": energy})
+        return replace(model, display=consumption / usual)
 
     def personalised(
         self,

@@ -249,6 +249,6 @@ def corrected(total: Mapping[str, FloatArray]) -> FloatArray:
     if np.linalg.matrix_rank(matrix) < 3:
         return np.array(USUAL)
     correction: FloatArray = np.linalg.solve(matrix, total["right"]).astype(np.float64)
-    # Where climb is not known, states mistake hills for a load: less than nothing is not believed.
+    # Where climb is not known, states mistake slopes for a load: less than nothing is not believed.
     correction[0] = np.clip(correction[0], 0.0, 1.0)
     return correction

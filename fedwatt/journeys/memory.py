@@ -145,7 +145,7 @@ def trip_coldness(trip: Trip) -> float:
 
 @dataclass
 class TripMemory:
-    """The memory of a vehicle on the road: its past trips, and the residuals of the present one.
+    """The memory of a deployed vehicle: its past trips, and the residuals of the present one.
 
     `offset_wh` is what is added to the present trip's windows; None before its first one.
     """
@@ -180,5 +180,5 @@ class TripMemory:
 
     @staticmethod
     def from_json(entry: Mapping[str, Any]) -> "TripMemory":
-        """Return the memory of which `dataclasses.asdict` made the entry."""
+        """Return the memory from an entry that `dataclasses.asdict` made."""
         return TripMemory(**{**entry, "past": [PastTrip(**trip) for trip in entry["past"]]})

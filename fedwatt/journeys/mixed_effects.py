@@ -68,7 +68,7 @@ class FleetEffects:
 
 @dataclass(frozen=True, eq=False)
 class VehicleEffects:
-    """A vehicle's own part: β_v [p] for columns x / unit, s_v, and C [p, p] with its weights."""
+    """Effects of one vehicle beside the fleet's: β_v [p] for x / unit, s_v, C [p, p], weights."""
 
     beta: FloatArray
     scale: float

@@ -1,13 +1,11 @@
-"""Ridge regressions of a vehicle's windows on the means of its features, alone and with the fleet.
+"""Mixed-effects ridge of a vehicle's windows on the means of their features.
 
-The model is y = x · β, with x [features + 1] the means of a window's features and 1, and y its
-energy in units of the vehicle's label scale. A vehicle contributes sums over its training windows.
-
-- *local*: β of the vehicle's own sums, pulled towards 0 a little, on scaled features.
-- *mixed effects*: y = x · (β₀ + β_v), β_v ~ N(0, diag τ²), on physical features (Laird and Ware,
-  "Random-effects models for longitudinal data", Biometrics 1982). Residuals of a trip share an
-  offset, so columns and energies are less θ times their trip mean, θ = 1 - 1/√(1 + ρ m), for a trip
-  of m windows that do not overlap (Fuller and Battese, J. Econometrics 2, 1974).
+The model is y = x · (β₀ + β_v), β_v ~ N(0, diag τ²), with x [features + 1] the means of a window's
+physical features and 1, and y its energy in units of the vehicle's label scale (Laird and Ware,
+"Random-effects models for longitudinal data", Biometrics 1982). A vehicle contributes sums over its
+training windows. Residuals of a trip share an offset, so columns and energies are less θ times
+their trip mean, θ = 1 - 1/√(1 + ρ m), for a trip of m windows that do not overlap (Fuller and
+Battese, J. Econometrics 2, 1974).
 
 With A = Σ x xᵀ / σ², a = Σ x y / σ² and C = (A + diag τ⁻²)⁻¹ a vehicle's part is
 β_v = C (a - A β₀), and the fleet's comes from sums over vehicles, by expectation-maximisation:

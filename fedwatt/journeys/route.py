@@ -82,7 +82,8 @@ def route_of(
     50
     """
     placed = _checked(name, latitude_deg, longitude_deg)
-    lat, lon = latitude_deg[placed], longitude_deg[placed]
+    lat = latitude_deg[placed]
+    lon = longitude_deg[placed]
     chosen = apart(lat, lon)
     lat, lon = lat[chosen], lon[chosen]
     if len(lat) < 2:

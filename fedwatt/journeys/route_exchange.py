@@ -82,7 +82,7 @@ OF_A_TARGET: Final[dict[str, Fields]] = {
 }
 """And to the others, of each target."""
 MAP_PREFIX: Final = "hills."
-"""Prefix of the arrays of hills in a message with the driving field."""
+"""Prefix of the arrays of elevations in a message with the driving field."""
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -90,10 +90,10 @@ Arrays = Mapping[str, NDArray[Any]]
 class SharedDriving:
     """The fleet's driving that every vehicle receives before it contributes to routes.
 
-    driving  the cells that at least k vehicles drive
-    hills    the published elevations that more than k vehicles drive; None: there are none
-    least    k
-    roads    sums by class of road; in simulations only, because messages leave them out
+    driving     the cells that at least k vehicles drive
+    elevations  those published that more than k vehicles drive; None: there are none
+    least       k
+    roads       sums by class of road; in simulations only, because messages leave them out
     """
 
     driving: DrivingSums
@@ -347,7 +347,7 @@ def learn_from_contributors(
         correction = corrected(exchange.total(question))
     last = RouteRequest("under way", effects, correction=correction)
     return FleetRoutes(
-        Grid(cell_m=settings.cell_m),
+        settings.grid,
         driving,
         effects,
         counts,

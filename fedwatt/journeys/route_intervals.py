@@ -2,7 +2,7 @@
 
 A trip's error is measured against the prediction, (y - ŷ) / (ŷ + 15 b), as if the trip itself had
 taught nothing; b is the fleet's mean absolute error by σ = D + 2 km, and keeps intervals of small
-predictions from vanishing. Cold and hills make a trip dear and its error large alike, so these
+predictions from vanishing. Cold and slopes make a trip dear and its error large alike, so these
 intervals fit closer than some in proportion to σ. Vehicles count their errors in narrow bins, by
 length of route, and the counts add.
 
@@ -93,9 +93,7 @@ def vehicle_sizes(errors: FloatArray) -> FloatArray:
     >>> vehicle_sizes(np.array([0.12, 0.72])).round(3)  # (5 · 0.12 + 0.72) / 6, over 0.12; and 1
     array([1.833, 1.   ])
     """
-    other_errors = np.abs(errors).sum() - np.abs(errors)
-    trips = SHRINKAGE + len(errors) - 1
-    return np.asarray((SHRINKAGE * USUAL_ERROR + other_errors) / (trips * USUAL_ERROR))
+    return np.array([vehicle_size(np.delete(errors, trip)) for trip in range(len(errors))])
 
 
 def vehicle_size(errors: FloatArray) -> float:

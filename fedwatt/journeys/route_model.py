@@ -126,6 +126,10 @@ LEAST_KNOWN = 0.2
 """Share of a route's metres that the fleet must know, or nothing is predicted."""
 
 FASTEST_MPS = 40.0
+DISPLAY_TRUST = 0.7
+"""Of a consumption on the display; the rest is the fleet's expectation at the vehicle's mass."""
+DISPLAY_C = 14.0
+"""Mean outside temperature of the fleet's trips, at which its mean consumption applies."""
 SHORTEST = 2 / 3
 LONGEST = 3 / 2
 """Of the time that the driving field expects."""
@@ -140,10 +144,6 @@ class Coefficients:
 
     beta: FloatArray
     scale: float
-
-    def times(self, factor: float) -> "Coefficients":
-        """Return the coefficients of a vehicle that uses `factor` times as much."""
-        return Coefficients(self.beta * factor, self.scale * factor)
 
 
 def seconds_along(x: FloatArray, beta: FloatArray) -> FloatArray:
@@ -164,7 +164,7 @@ class RouteForecast:
     metres      from the start to the end of each step
     energy_wh   energy up to there, as predicted, and its 99 levels [steps, 99]
     seconds     time up to there, as predicted; its 99 levels are of the whole route [99]
-    height_m    above the start; level where hills are not known
+    height_m    above the start; level where elevations are not known
     known       share of the metres whose driving the fleet knows
     hilly       share of the metres whose climb is known
     """
@@ -200,7 +200,8 @@ class RouteModel:
     capacity_wh     usable, where it is known; else 0
     correction      κ, q and c for a route under way (`in_trip`), [3]
     narrower        what is left of the width of error bars at shares of the way, [4]
-    hills           elevations that it reads climb from; None: every road is level
+    elevations      that it reads climb from; None: every road is level
+    display         recent consumption on the display over the fleet's mean; 0: unknown
     """
 
     vehicle: str
@@ -214,6 +215,7 @@ class RouteModel:
     correction: FloatArray
     narrower: FloatArray
     elevations: ElevationMap | None = None
+    display: float = 0.0
 
     def forecast(self, route: Route, temperature_c: float) -> RouteForecast:
         """Return the route at an outside temperature; refused where the fleet knows next to
@@ -233,6 +235,11 @@ class RouteModel:
         x = route_features(route, rates, rise, temperature_c)
         metres = route.metres_at
         energy = x @ self.coefficients["energy"].beta
+        if self.display:
+            # The display has the present cold in it: it scales the energy in usual weather.
+            in_usual_weather = route_features(route, rates, rise, DISPLAY_C)
+            displayed = self.display * in_usual_weather @ self.coefficients["energy"].beta
+            energy = (1 - DISPLAY_TRUST) * energy + DISPLAY_TRUST * displayed
         seconds = seconds_along(x, self.coefficients["duration"].beta)
         seconds = np.maximum(seconds, metres / FASTEST_MPS)
         errors = self.bars["energy"].errors(metres, energy, 1 - sure)

@@ -323,7 +323,7 @@ AnyRule = TypeVar("AnyRule", bound=LocalRule)
 
 
 def lifted(rule: AnyRule, numbers: Mapping[str, Tensor]) -> AnyRule:
-    """Return a copy of the rule, for the hooks of a step, with some numbers as columns [P, 1]."""
+    """Return a copy of the rule whose `numbers` are columns [P, 1], for the hooks of a step."""
     copy = object.__new__(type(rule))
     copy.__dict__.update(vars(rule) | dict(numbers))
     return copy

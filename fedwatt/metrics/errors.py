@@ -2,7 +2,7 @@
 
 Paper, section "Evaluation Metrics": `eq:mae_metric`, `eq:rmse_metric`, `eq:mape_metric`, with
 micro, macro and n_k-weighted averages and strata. A vehicle reports an `ErrorSums`, never a row of
-its trips; a fleet's sums are the sum of its vehicles' sums, in a simulation and on the road.
+its trips; a fleet's sums are the sum of its vehicles' sums, simulated or deployed.
 
 MAPE divides by |Y| + ε_Y, and windows of idling, coasting or regeneration have labels near zero, so
 it is ruled by ε_Y and by how many such windows there are. The share of near-zero windows is

@@ -1,6 +1,6 @@
 """The named models of a configuration, and networks that users write.
 
-A network of one's own is a class or a function, found by a reference (`fedwatt.plugins`). It is
+A user's network is a class or a function, found by a reference (`fedwatt.plugins`). It is
 called with whichever of `window`, `features` and `hidden` it takes, by name, and gives a
 `torch.nn.Module` from windows [batch, window, features] to energies [batch], or a `Model`:
 

@@ -24,7 +24,6 @@ from fedwatt.report.statistics import (
     model_errors,
     pooled_rmse,
     stratum_rmse,
-    unequal_rounds,
     vehicle_model,
 )
 from fedwatt.report.style import name_of
@@ -81,7 +80,7 @@ def results_table(run: RunTables) -> ReportTable:
         f"Per window, mean over vehicles: every vehicle counts the same. {SEEDS_NOTE} MAPE divides "
         f"by |Y| + {EPSILON_Y * run.target.typical:g} {unit} and depends on windows with |Y| < "
         f"{NEAR_ZERO * run.target.typical:g} {unit}{_near_zero(run)}; wMAPE = Σ|e| / Σ|Y| does "
-        "not." + _about_sample(run) + _about_rounds(run),
+        "not." + _about_sample(run),
     )
 
 
@@ -194,19 +193,12 @@ def differences_table(run: RunTables) -> ReportTable:
         tuple(rows),
         f"Below zero: better than {name_of(run.reference)}. Mean ± standard deviation of the "
         f"differences at equal seeds [{level}]. A difference counts as more than noise when the "
-        "interval leaves zero out; it covers the randomness of training, not the choice of fleet."
-        + _about_rounds(run),
+        "interval leaves zero out; it covers the randomness of training, not the choice of fleet.",
     )
 
 
-def _about_rounds(run: RunTables) -> str:
-    """Return the end of a note: final is not after equally many rounds."""
-    unequal = unequal_rounds(run)
-    return f" Final is after a method's own last round. {unequal}" if unequal else ""
-
-
 def strata_table(run: RunTables) -> ReportTable:
-    """Return final error by driving regime."""
+    """Return the table of final errors by driving regime."""
     errors = [stratum_rmse(run, method) for method in run.methods]
     strata = list(dict.fromkeys(name for by_stratum in errors for name in by_stratum))
     return ReportTable(
@@ -259,7 +251,7 @@ def _epsilon(run: RunTables, method: str) -> float:
 
 
 def spent(run: RunTables, method: str) -> str:
-    """Return ε after a method's last round, for people."""
+    """Return ε after a method's last round as text."""
     value = _epsilon(run, method)
     if isnan(value):
         return "–"

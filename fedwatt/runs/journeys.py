@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from fedwatt.elevation.elevation_map import ElevationMap
-from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import survey_fleet
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.elevation.vehicle_map import vehicle_maps
@@ -256,7 +255,7 @@ def run_routes(run: Path, config: RunConfig) -> FleetRoutes:
         return fleet_from_bytes(file.read_bytes(), str(file))
     if (run / "deployment.json").exists():
         raise DataError(
-            f"The vehicles of {run} are on the road, and have not shared how they drive: there is "
+            f"The vehicles of {run} are deployed, and have not shared how they drive: there is "
             f"no {file}. Submit a run with deploy.routes = true."
         )
     routes = learn_run_routes(config)
@@ -293,7 +292,7 @@ def vehicle_elevation(
         return None
     enough = len({trip.recording for trip in vehicle.trips}) >= FEWEST_TRIPS
     contributors = frozenset([vehicle.name] if enough else [])
-    survey = survey_fleet([vehicle], contributors, shared.grid, config.elevation, config.data)
+    survey = survey_fleet([vehicle], contributors, config.elevation, config.data)
     return vehicle_maps(*survey, shared, config.elevation)[vehicle.name]
 
 
@@ -305,7 +304,7 @@ def vehicle_route_passes(
     if len({trip.recording for trip in trips}) >= FEWEST_TRIPS:
         split_of = split_of_trips(vehicle, config.data)
         trips = [trip for trip in trips if split_of.get(trip.name, "test") != "test"]
-    grid = Grid(cell_m=config.elevation.cell_m)
+    grid = config.elevation.grid
     return VehicleRoutes(passes(trips, grid), elevation_map, mass_kg(vehicle), grid)
 
 

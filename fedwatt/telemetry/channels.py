@@ -15,7 +15,7 @@ Rule = Literal["held", "linear", "mean", "any", "none"]
 class Channel:
     """Unit and meaning of a channel, who may see it, and how it is read from recordings.
 
-    role         "input": a model may see it. "position": kept on board for what is computed there,
+    role         "input": a model may see it. "position": stays in the vehicle for its own use,
                  never a feature by itself. "label": comes from the pack (paper `eq:pack_power`,
                  `eq:energy_increment_sf`), never a feature. "raw": used while cleaning, not stored.
     low, high    plausible range; a value outside counts as no reading

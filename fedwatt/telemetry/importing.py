@@ -75,7 +75,7 @@ def recorded_vehicles(
 ) -> Iterator[Vehicle]:
     """Yield the cleaned vehicles of recordings, one at a time.
 
-    kind           one of `USUAL_CLEANING`, or a reference to a reader of one's own
+    kind           one of `USUAL_CLEANING`, or a reference to a user's reader
     paths          files or folders
     cleaning       criteria of usable trips
     powertrain     VED and eVED: which vehicles (`readers.POWERTRAINS`)

@@ -2,7 +2,7 @@
 
 Windows are never materialised: `Client.series` is `[seconds, features]`, and a window is the row
 of its last second. Memory is O(seconds), whatever the window length. A client is built from its own
-vehicle alone, so a vehicle on the road builds the very same bytes as a simulation does.
+vehicle alone, so a deployed vehicle builds the very same bytes as a simulation does.
 `DataSettings` says how.
 """
 

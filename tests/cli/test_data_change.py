@@ -1,4 +1,4 @@
-"""Fleets made from nothing and electrified, as typed."""
+"""Fleets made from nothing, electrified, dealt anew and corrupted, as typed."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from fedwatt.telemetry import Trip, Vehicle
-from fedwatt.telemetry.store import read_fleet, write_fleet
+from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
+from fedwatt.windows import DataSettings
+from fedwatt.windows.client import split_of_trips
 from tests.telemetry.conftest import VED_HEADER, ved_rows
 
 
@@ -64,3 +66,49 @@ def test_recorded_driving_is_electrified_and_marked(type_in, tmp_path: Path) -> 
     for trip in vehicle.trips:  # 2 km at 36 km/h: between 80 and 400 Wh/km
         assert 160 < trip.channels["energy_wh"].sum() < 800
         assert trip.channels["speed_mps"].mean() == pytest.approx(10, rel=0.02)
+
+
+def test_trips_are_dealt_anew(type_in, tmp_path: Path) -> None:
+    type_in("data", "generate", "--vehicles", "4", "--trips", "8", "--out", "town")
+    status, printed = type_in(
+        *("data", "partition", "town", "--recipe", "dirichlet:100"),
+        *("--clients", "3", "--out", "dealt"),
+    )
+    assert status == 0, printed
+    dealt = list(read_fleet(tmp_path / "dealt"))
+    assert [vehicle.name for vehicle in dealt] == ["client-001", "client-002", "client-003"]
+    assert sum(len(vehicle.trips) for vehicle in dealt) == 4 * 8
+    assert "dirichlet:100" in fleet_source(tmp_path / "dealt")
+
+
+def test_some_vehicles_are_corrupted(type_in, tmp_path: Path) -> None:
+    type_in("data", "generate", "--vehicles", "3", "--trips", "6", "--out", "town")
+    status, printed = type_in(
+        *("data", "corrupt", "town", "--share", "1", "--noise", "2"),
+        *("--out", "corrupted"),
+    )
+    assert status == 0, printed
+    for before, after in zip(
+        read_fleet(tmp_path / "town"), read_fleet(tmp_path / "corrupted"), strict=True
+    ):
+        changed = [
+            not np.array_equal(b.channels["energy_wh"], a.channels["energy_wh"])
+            for b, a in zip(before.trips, after.trips, strict=True)
+        ]
+        assert 0 < sum(changed) < len(changed)  # training trips only
+    status, printed = type_in(
+        *("data", "corrupt", "town", "--share", "1"),
+        *("--split-seed", "5", "--window", "30", "--out", "other"),
+    )
+    assert status == 0, printed
+    settings = DataSettings(split_seed=5, window=30)
+    for before, after in zip(
+        read_fleet(tmp_path / "town"), read_fleet(tmp_path / "other"), strict=True
+    ):
+        split_of = split_of_trips(before, settings)
+        for b, a in zip(before.trips, after.trips, strict=True):
+            same = np.array_equal(b.channels["energy_wh"], a.channels["energy_wh"])
+            assert same != (split_of[b.name] == "train")
+    status, printed = type_in("data", "corrupt", "town", "--noise", "-1", "--out", "other2")
+    assert status == 2
+    assert "The noise must be a positive number" in printed

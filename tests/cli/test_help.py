@@ -18,14 +18,19 @@ OPTION_LINE = 90
 SCREEN = 40
 VERBS = (
     "Adapt Add Back Change Check Compare Convert Corrupt Delete Describe Draw Electrify Export "
-    "Generate Import Inspect Learn List Make Merge Partition Plan Predict Propose Put Restore Run "
-    "Serve Show Sign Simulate Start Summarise Train Tune Verify Watch Write"
+    "Generate Import Inspect Learn List Make Measure Merge Partition Plan Predict Propose Put "
+    "Regenerate Restore Run Serve Show Sign Simulate Start Summarise Time Train Tune "
+    "Verify Watch Write"
 )
 OPTION_VERBS = VERBS + (
-    " Answer Bias Choose Continue Cut Drive Drop Fine-tune Include Leave Let Limit Listen Name "
-    "Open Print Publish Read Require Retry Revoke Select Set Skew Take Trust Use"
+    " Answer Begin Bias Choose Continue Cut Drive Drop Fine-tune Include Leave Let Limit Listen "
+    "Name Open Print Publish Read Repeat Require Retry Revoke Select Set Skew Take Trust Use"
 )
-SEVERAL_MEANINGS: dict[str, str] = {}
+SEVERAL_MEANINGS = {
+    "--data": "maintainers' commands take several fleets, and recorded files",
+    "--seeds": "'compare' takes a number, so that trials can have other seeds",
+    "--minutes": "'compare' limits its work, 'reproduce verify' a cell",
+}
 """Options whose meaning depends on the command, with the reason."""
 
 
@@ -33,8 +38,7 @@ def commands(node: click.Command, path: str = "") -> Iterator[tuple[str, click.C
     """Yield every command and group with the words that are typed."""
     yield path, node
     for name, child in getattr(node, "commands", {}).items():
-        if path or name not in HIDDEN:
-            yield from commands(child, f"{path} {name}".strip())
+        yield from commands(child, f"{path} {name}".strip())
 
 
 COMMANDS = dict(commands(get_command(app)))
@@ -59,9 +63,9 @@ def options(node: click.Command) -> list[click.Option]:
 
 @each
 def test_a_command_begins_with_a_verb_and_has_one_line(path: str) -> None:
-    text = (COMMANDS[path].help or "").strip()
+    text, _, more = (COMMANDS[path].help or "").strip().partition("\n")
     assert text.split()[0] in VERBS.split()
-    assert "\n" not in text
+    assert not more or path.split()[0] in HIDDEN
     assert len(text) <= COMMAND_LINE
     assert text.endswith(".")
 
@@ -111,7 +115,7 @@ def test_an_option_means_the_same_in_every_command() -> None:
 
 def test_every_entry_of_the_first_screen_begins_with_a_verb() -> None:
     for line in re.findall(r"^  (?:[a-z]+) +(\w[^\n]*)$", shown(""), re.MULTILINE):
-        assert line.split()[0] in (*VERBS.split(), "Measure", "Regenerate"), line
+        assert line.split()[0] in VERBS.split(), line
 
 
 def test_commands_stand_in_panels() -> None:

@@ -213,7 +213,8 @@ def test_a_spreadsheet_reads_like_the_csv_beside_it(type_in, tmp_path) -> None:
 
 def test_sheets_of_a_workbook_are_tables(type_in, tmp_path) -> None:
     rows = fleet(2, trips=3).select("van", time="t", v=pl.col("speed") * 3.6, power=pl.lit(2000.0))
-    header, data = tuple(rows.columns), rows.rows()
+    header = tuple(rows.columns)
+    data = rows.rows()
     sheets = {"about": [("Export of March",)], "first": [header, *data[:2700]]}
     write_sheets(tmp_path / "log.xlsx", sheets | {"second": [header, *data[2700:]]})
     status, printed = type_in("data", "import", "auto", "log.xlsx", "--out", "own")

@@ -30,14 +30,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
-def shown(*arguments: str) -> str:
+def output_of(*arguments: str) -> str:
     done = CliRunner().invoke(app, arguments, env={"COLUMNS": "300"})
     assert done.exit_code == 0, done.output
     return done.output
 
 
 def test_methods(package: None) -> None:
-    text = " ".join(shown("list").split())
+    text = " ".join(output_of("list").split())
     assert (
         "sharp sharp 1.0 FedSAM: every step takes the gradient where the loss is worst nearby."
         in text
@@ -45,17 +45,17 @@ def test_methods(package: None) -> None:
     assert "sharp 1.0" in text
     assert "sharp defines no 'nothing', which 'broken' asks for" in text
     assert "sam sharp 1.0 hidden by fedwatt's method of this name" in text
-    assert "SharpnessAware + Fractional → Average" in shown("list", "sharp+fractional")
+    assert "SharpnessAware + Fractional → Average" in output_of("list", "sharp+fractional")
 
 
 def test_a_file(package: None) -> None:
-    text = shown("list", f"{EXAMPLES}/fedavgm.py:fedavgm")
+    text = output_of("list", f"{EXAMPLES}/fedavgm.py:fedavgm")
     assert "plain SGD → AverageWithMomentum" in text
     assert f"{EXAMPLES}/fedavgm.py" in text
 
 
 def test_the_others(package: None) -> None:
-    lines = shown("list").splitlines()
+    lines = output_of("list").splitlines()
     (plugin_line,) = [line for line in lines if "conv" in line]
     assert plugin_line.split()[:4] == ["model", "conv", "sharp", "1.0"]
     assert any(line.startswith("target") and "energy" in line for line in lines)

@@ -26,7 +26,7 @@ speed = FEATURES["speed"]
 """
 
 
-def said(*words: str) -> str:
+def refusal(*words: str) -> str:
     """The message of a command that must fail."""
     done = CliRunner().invoke(app, list(words))
     assert done.exit_code != 0, done.output
@@ -91,7 +91,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", ["run", "resume", "tune", "export", "route", "predict"])
 def test_refused(tampered: Path, name: str) -> None:
-    sentence = said(*commands(tampered)[name])
+    sentence = refusal(*commands(tampered)[name])
     assert "names code" in sentence
     assert f"would run the file {Path.cwd()}/evil.py" in sentence
     assert "--trust ./evil.py" in sentence
@@ -125,12 +125,12 @@ def test_report_and_card_only_show(tampered: Path) -> None:
 
 def test_a_command_of_fedwatt_is_no_model(tampered: Path) -> None:
     Path("theirs.toml").write_text('[model]\nname = "fedwatt.cli:main"\n')
-    assert "would import the module 'fedwatt.cli'" in said("run", "theirs.toml", "--out", "new")
+    assert "would import the module 'fedwatt.cli'" in refusal("run", "theirs.toml", "--out", "new")
 
 
 def test_the_users_own_words_need_no_trust(tampered: Path) -> None:
     words = ["run", "--set", "model.name=./evil.py:Net", "--rounds", "0", "--out", "new"]
-    assert "names code" not in said(*words)
+    assert "names code" not in refusal(*words)
     assert Path("ran").exists()
 
 
@@ -138,5 +138,5 @@ def test_typed_methods_do_not_open_the_door_for_others(tampered: Path) -> None:
     Path("mine.py").write_text("from fedwatt.methods import Method\nsam = Method('sam')\n")
     Path("theirs.toml").write_text('[[method]]\nname = "./evil.py:sam"\n')
     words = ["run", "theirs.toml", "--method", "./mine.py:sam", "--out", "new"]
-    assert "the method './evil.py:sam' would run" in said(*words)
+    assert "the method './evil.py:sam' would run" in refusal(*words)
     assert not Path("ran").exists()

@@ -12,6 +12,8 @@ from fedwatt.cli import app
 from fedwatt.edge.calibration import PredictionIntervals
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.trips import outcome
+from fedwatt.elevation.elevation_map import empty_map
+from fedwatt.elevation.grid import Grid
 from fedwatt.errors import RunError, SettingError
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.run import Run
@@ -152,3 +154,25 @@ def test_a_vehicle_without_trips_has_the_fleets_scaling():
     assert (client.label_center_wh, client.label_scale_wh) == (75.0, 60.0)
     assert client.series.shape == (0, 8)
     assert not any(len(ends) for ends in client.ends.values())
+
+
+def test_few_validation_trips_do_not_give_the_fleets_map_up(run, vehicles, tmp_path, monkeypatch):
+    empty = empty_map(Grid(cell_m=80.0))
+    monkeypatch.setattr("fedwatt.edge.adapt.vehicle_elevation", lambda *arguments: empty)
+    nodes = []
+    for trips in (5, 20):
+        card = adapt(run, tmp_path / "car.onnx", vehicle=few(vehicles[5], trips)).card
+        nodes.append(card.elevation["nodes"])
+    assert nodes[0] > 100 and nodes[1] == 0
+
+
+@pytest.mark.parametrize(("network_error", "weight"), [(0.0, 1.0), (2.0, 0.4)])
+def test_the_ridge_counts_only_where_validation_trips_gain(
+    run, vehicles, tmp_path, monkeypatch, network_error, weight
+):
+    def predictions(trained, client):
+        return client.labels["validation"].astype(float) + network_error
+
+    monkeypatch.setattr("fedwatt.edge.adapt.scaled_predictions", predictions)
+    card = adapt(run, tmp_path / "car.onnx", vehicle=few(vehicles[5], 12)).card
+    assert card.network_weight == weight

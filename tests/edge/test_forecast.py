@@ -44,7 +44,7 @@ def test_the_rows_of_a_recorded_trip():
         ("predicted energy", "1,000 Wh"),
         ("90 % interval", "900 to 1,100 Wh"),
         ("measured energy", "800 Wh"),
-        ("error", "+25.0%"),
+        ("error", "+25.0 %"),
     ]
 
 

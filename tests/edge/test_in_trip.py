@@ -143,7 +143,7 @@ def test_a_meter_forgets_and_finds_gaps():
     meter = EnergyMeter(60.0)
     for second in range(1000):
         meter.add(float(second), 1.0)
-    assert len(meter.times_s) <= 122 and meter.between(950.0, 980.5) == pytest.approx(30.5)
+    assert len(meter.parts) <= 121 and meter.between(950.0, 980.5) == pytest.approx(30.5)
     meter.add(1020.0, 5.0)
     assert math.isnan(meter.between(990.0, 1010.0)) and math.isnan(meter.between(0.0, 999.0))
     meter.add(1010.0, 99.0)  # late: it counts for nothing

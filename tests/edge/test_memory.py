@@ -99,6 +99,19 @@ def test_where_earlier_trips_did_not_gain_little_is_remembered(tmp_path):
     assert after <= 1.05 * before
 
 
+def test_earlier_trips_that_cannot_be_predicted_are_left_out(vehicle, model):
+    def without(trip, name):
+        channels = {key: values for key, values in trip.channels.items() if key != name}
+        return replace(trip, channels=channels)
+
+    *earlier, before, now = vehicle.trips
+    expected = remembered_wh(model, now, replace(vehicle, trips=tuple(earlier)))
+    short = replace(before, channels={name: v[:30] for name, v in before.channels.items()})
+    for broken in (without(before, "energy_wh"), without(before, "ambient_c"), short):
+        damaged = replace(vehicle, trips=(*earlier, broken))
+        assert remembered_wh(model, now, damaged) == pytest.approx(expected, rel=0.2)
+
+
 def test_trips_without_times_and_other_vehicles_have_no_memory(vehicle, model):
     trip = vehicle.trips[-1]
     assert remembered_wh(model, replace(trip, start_time_s=np.nan), vehicle) == 0.0
@@ -114,7 +127,8 @@ def test_predict_says_what_earlier_trips_add(vehicle, model, tmp_path):
     assert result.exit_code == 0, result.output
     answer = json.loads(result.output)
     offset_wh = remembered_wh(model, trip, vehicle)
-    remark = f"Earlier trips of {vehicle.name} add {offset_wh:+.1f} Wh per minute."
+    change = f"{offset_wh:+.1f} Wh per minute".replace("-", "−")
+    remark = f"Earlier trips of {vehicle.name} change the prediction by {change}."
     assert remark in answer["remarks"]
     total_wh = predict_trip(model, trip, vehicle.name, offset_wh=offset_wh).total_wh
     assert answer["predicted energy"] == f"{total_wh:,.0f} Wh"
@@ -134,7 +148,8 @@ def drive(predictor, trip):
 
 
 def test_a_stream_remembers_the_trips_that_it_has_seen(vehicle, model):
-    earlier, now = vehicle.trips[-3:-1], vehicle.trips[-1]
+    earlier = vehicle.trips[-3:-1]
+    now = vehicle.trips[-1]
     predictor = EnergyPredictor(model)
     for trip in earlier:
         drive(predictor, trip)
@@ -145,7 +160,8 @@ def test_a_stream_remembers_the_trips_that_it_has_seen(vehicle, model):
     restored = EnergyPredictor(model)
     restored.restore(predictor.snapshot())
     energy_predictor = EnergyPredictor(model, past_trips=predictor.past_trips)
-    plain_wh, streamed_wh = drive(EnergyPredictor(model), now), drive(predictor, now)
+    plain_wh = drive(EnergyPredictor(model), now)
+    streamed_wh = drive(predictor, now)
     alone = replace(vehicle, trips=(*earlier, now))
     offset_wh = remembered_wh(model, now, alone)
     assert abs(offset_wh) > 1

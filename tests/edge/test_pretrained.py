@@ -47,7 +47,13 @@ def test_cold_climb_mass_load_and_consumption_each_move_the_energy_as_they_shoul
     assert usual < energy_wh(straight(), load_kg=300.0) < (1 + 300 / 1588) * usual
     fleet = shipped_fleet()
     per_km = fleet.wh_per_km * 1588 / 1700
-    assert energy_wh(straight(), consumption=1.5 * per_km) == pytest.approx(1.5 * usual)
+    # 70 % of it counts, whatever the temperature; the rest is what the fleet expects in this cold.
+    in_usual_weather = energy_wh(straight(), temperature=14.0)
+    for temperature in (-10.0, 25.0):
+        expected = 0.3 * energy_wh(straight(), temperature=temperature)
+        expected += 0.7 * 1.5 * in_usual_weather
+        given = energy_wh(straight(), temperature=temperature, consumption=1.5 * per_km)
+        assert given == pytest.approx(expected)
 
 
 def test_a_map_gives_elevations_to_a_route_that_has_none():

@@ -82,20 +82,20 @@ def test_the_command_prints_a_table(file, ways):
 def test_predict_takes_the_capacity_that_the_file_knows(file, tmp_path):
     (tmp_path / "plan.csv").write_text("speed_mps,ambient_c\n" + "10,5\n" * 90)
 
-    def shown(*options: str) -> str:
+    def printed(*options: str) -> str:
         words = ["predict", str(file), str(tmp_path / "plan.csv"), "--soc", *options]
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, done.output
         return done.output
 
     # The file was made with 16 kWh.
-    assert "SoC on arrival" in shown("60%")
-    assert shown("60%") == shown("60") == shown("60%", "--capacity", "16")
-    assert shown("60%") != shown("60%", "--capacity", "8")
+    assert "SoC on arrival" in printed("60%")
+    assert printed("60%") == printed("60") == printed("60%", "--capacity", "16")
+    assert printed("60%") != printed("60%", "--capacity", "8")
 
 
 @pytest.mark.parametrize(
-    ("plan", "said"),
+    ("plan", "sentence"),
     [
         ({}, "Give the outside temperature"),
         ({"temperature_c": 20.0, "consumption": 150.0}, "leave --vehicle, --mass and --consum"),
@@ -103,8 +103,8 @@ def test_predict_takes_the_capacity_that_the_file_knows(file, tmp_path):
         ({"temperature_c": 300.0}, "300 °C cannot be"),
     ],
 )
-def test_what_is_missing_or_cannot_be_is_one_sentence(file, ways, plan, said):
-    with pytest.raises(SettingError, match=said):
+def test_what_is_missing_or_cannot_be_is_one_sentence(file, ways, plan, sentence):
+    with pytest.raises(SettingError, match=sentence):
         planned(file, ways, **plan)
 
 

@@ -42,7 +42,7 @@ def test_a_route_of_waypoints_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "sentence"),
     [
         ("a.gpx", "<gpx>", "cannot be read as GPX"),
         ("a.gpx", "<gpx/>", "neither a track nor a route"),
@@ -56,8 +56,8 @@ def test_a_route_of_waypoints_is_read(tmp_path):
         ("a.csv", "lat,lon\n", "no point with a position"),
     ],
 )
-def test_a_file_that_is_no_route_says_so(tmp_path, name, text, said):
-    with pytest.raises(DataError, match=said):
+def test_a_file_that_is_no_route_says_so(tmp_path, name, text, sentence):
+    with pytest.raises(DataError, match=sentence):
         read_route(write(tmp_path / name, text))
 
 
@@ -66,7 +66,7 @@ def test_a_missing_file_says_so(tmp_path):
         read_route(tmp_path / "a.gpx")
 
 
-@pytest.mark.parametrize(("text", "said"), [("0.62", "write 62%"), ("full", "is no number")])
-def test_a_charge_that_can_be_misread_is_refused(text, said):
-    with pytest.raises(SettingError, match=said):
+@pytest.mark.parametrize(("text", "sentence"), [("0.62", "write 62%"), ("full", "is no number")])
+def test_a_charge_that_can_be_misread_is_refused(text, sentence):
+    with pytest.raises(SettingError, match=sentence):
         parse_soc(text)

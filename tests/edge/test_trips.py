@@ -45,15 +45,15 @@ def test_a_charge_that_does_not_reach_and_one_that_cannot_rise():
 
 
 @pytest.mark.parametrize(
-    ("charge", "capacity_wh", "said"),
+    ("charge", "capacity_wh", "sentence"),
     [
         (1.4, 1e4, "A state of charge of 140% does not exist"),
         (-0.1, 1e4, "-10%"),
         (0.5, 0, "0 kWh"),
     ],
 )
-def test_charges_and_capacities_that_cannot_be(charge, capacity_wh, said):
-    with pytest.raises(SettingError, match=said):
+def test_charges_and_capacities_that_cannot_be(charge, capacity_wh, sentence):
+    with pytest.raises(SettingError, match=sentence):
         estimate_range(planned(1000.0), charge, capacity_wh)
 
 
@@ -89,7 +89,7 @@ def test_a_csv_at_any_times_is_resampled_like_an_import(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("", "is empty"),
         ("ambient_c\n3\n", "no column speed_mps"),
@@ -100,9 +100,9 @@ def test_a_csv_at_any_times_is_resampled_like_an_import(tmp_path):
         ("speed_mps,soc\n3,0.8\n3,79\n", "line 3: soc is 79 1, and can only be 0 to 1.001"),
     ],
 )
-def test_what_is_wrong_with_a_csv(text, said, tmp_path):
+def test_what_is_wrong_with_a_csv(text, sentence, tmp_path):
     (tmp_path / "trip.csv").write_text(text)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=sentence):
         read_trip(tmp_path / "trip.csv")
 
 

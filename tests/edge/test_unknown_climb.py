@@ -108,7 +108,8 @@ def test_a_late_first_fix_is_not_known_ground(model):
 
 
 def test_windows_without_known_climb_have_intervals_of_their_own(model):
-    usual, without = model.card.calibration, model.card.without_elevation
+    usual = model.card.calibration
+    without = model.card.without_elevation
     assert without["trips"] == usual["trips"] and without != usual
     raw = driven(lost=range(100, 200))
 
@@ -152,15 +153,19 @@ def test_unlocated_keeps_a_grade_that_a_feature_needs():
 def test_what_counts_as_known():
     speed = {"speed_mps": np.full(3, 10.0)}
 
-    def known(**channels) -> list[float]:
+    def known_energies(**channels) -> list[float]:
         trip = Trip("t", speed | {name: np.array(v, float) for name, v in channels.items()})
         return with_climb(trip, "field", None).channels["climb_known"].tolist()
 
-    assert known() == [0, 0, 0]
-    assert known(grade=[0.01, np.nan, 0]) == [1, 0, 1]
-    assert known(elevation_m=[5, 5.1, np.nan]) == [1, 1, 0]
-    assert known(climb_m=[1, np.nan, 0], descent_m=[0, 0, np.nan]) == [1, 0, 0]
-    assert known(climb_m=[1, 1, 0], descent_m=[0, 0, 0], climb_known=[1, 0, 1]) == [1, 0, 1]
+    assert known_energies() == [0, 0, 0]
+    assert known_energies(grade=[0.01, np.nan, 0]) == [1, 0, 1]
+    assert known_energies(elevation_m=[5, 5.1, np.nan]) == [1, 1, 0]
+    assert known_energies(climb_m=[1, np.nan, 0], descent_m=[0, 0, np.nan]) == [1, 0, 0]
+    assert known_energies(climb_m=[1, 1, 0], descent_m=[0, 0, 0], climb_known=[1, 0, 1]) == [
+        1,
+        0,
+        1,
+    ]
 
 
 def test_a_route_beyond_the_known_ground(model):

@@ -6,7 +6,6 @@ import pytest
 from fedwatt.elevation.choose import MapErrors, map_errors
 from fedwatt.elevation.compare import compare
 from fedwatt.elevation.elevation_map import Prior
-from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import learn, shared_map, survey_fleet
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.windows import DataSettings
@@ -78,10 +77,9 @@ def test_under_masks_the_fleet_chooses_alike(steep):
     north, east = places.max(axis=1)
     area = (south - 0.001, north + 0.001, west - 0.001, east + 0.001)
     settings = ElevationSettings(source="learn", minimum_vehicles=2, area=area)
-    grid = Grid()
-    _, surveys = survey_fleet(steep, None, grid, settings, DATA)
-    clear = shared_map(list(surveys.values()), grid, settings)
-    masked = shared_map(list(surveys.values()), grid, settings, secure=True)
+    _, surveys = survey_fleet(steep, None, settings, DATA)
+    clear = shared_map(list(surveys.values()), settings)
+    masked = shared_map(list(surveys.values()), settings, secure=True)
     assert masked.prior == clear.prior
     assert clear.prior.grade > 0.03
     assert np.array_equal(masked.keys, clear.keys)
@@ -89,11 +87,10 @@ def test_under_masks_the_fleet_chooses_alike(steep):
 
 
 def test_a_vehicle_without_validation_trips_has_no_say():
-    grid = Grid()
     settings = ElevationSettings()
-    _, surveys = survey_fleet(fleet(1, trips=12), None, grid, settings, DATA)
+    _, surveys = survey_fleet(fleet(1, trips=12), None, settings, DATA)
     (first,) = surveys.values()
-    field = shared_map([first], grid, ElevationSettings(minimum_vehicles=1, choose_prior=False))
+    field = shared_map([first], ElevationSettings(minimum_vehicles=1, choose_prior=False))
     silent = map_errors(replace(first, validation=None), [field, field], settings)
     assert (silent.error, silent.gain.tolist()) == (0.0, [0.0])
     # Two fields that are the same: no gain, whatever the trips.

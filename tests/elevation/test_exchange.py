@@ -19,7 +19,7 @@ AREA = (41.98, 42.08, -83.02, -82.9)
 
 def shared_under_masks(surveys, grid, settings):
     """The map of a fleet of which only totals are seen."""
-    return shared_map(surveys, grid, settings, secure=True)
+    return shared_map(surveys, settings, secure=True)
 
 
 def settings(**changed) -> ElevationSettings:
@@ -36,7 +36,7 @@ def test_totals_give_the_field_of_an_open_exchange(surveys, refreshes):
     """Nobody is faster than 40 m/s and nobody leaves the area: nothing is lost but roundings."""
     terms = settings(refreshes=refreshes)
     masked = shared_under_masks(surveys, GRID, terms)
-    clear = shared_map(surveys, GRID, terms)
+    clear = shared_map(surveys, terms)
     assert np.array_equal(masked.keys, clear.keys) and masked.nodes > 50
     assert np.array_equal(masked.vehicles, clear.vehicles)
     # Six vehicles' sums, each rounded to 2^-37.
@@ -74,7 +74,7 @@ def test_totals_that_cannot_be_end_the_exchange():
         return {"vehicles": np.full(len(question.nodes), 2.5)}, present
 
     with pytest.raises(RunError, match=r"A node has 2\.5 of 3 vehicles"):
-        learn_from_totals(totals, frozenset("abc"), GRID, settings())
+        learn_from_totals(totals, frozenset("abc"), settings())
 
 
 def learned_after(surveys, spoil, **changed):
@@ -87,7 +87,7 @@ def learned_after(surveys, spoil, **changed):
             spoil(total)
         return total, present
 
-    return learn_from_totals(totals, frozenset("012345"), GRID, settings(**changed))
+    return learn_from_totals(totals, frozenset("012345"), settings(**changed))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_too_few_answers_are_no_empty_field(surveys):
         return {}, frozenset("01")
 
     with pytest.raises(RunError, match="2 vehicles are in a sum for elevation, and 3 are needed"):
-        learn_from_totals(totals, frozenset("012345"), GRID, settings())
+        learn_from_totals(totals, frozenset("012345"), settings())
 
 
 def test_an_empty_field_says_why(surveys):
@@ -124,7 +124,7 @@ def test_an_empty_field_says_why(surveys):
         return {name: sum(value_row[name] for value_row in values) for name in values[0]}, present
 
     def why(vehicles, **changed):
-        return learn_from_totals(totals, frozenset(vehicles), GRID, settings(**changed)).nothing
+        return learn_from_totals(totals, frozenset(vehicles), settings(**changed)).nothing
 
     assert why("012345") == ""
     assert why("01") == "2 vehicles have enrolled, and 3 must drive a node"

@@ -109,11 +109,11 @@ def driven(name: str, climb_m: np.ndarray) -> Trip:
     return Trip(name, channels | climb)
 
 
-@pytest.mark.parametrize("known", [10, 5, 1])
-def test_hills_are_as_steep_however_few_trips_have_positions(known):
+@pytest.mark.parametrize("share_known", [10, 5, 1])
+def test_hills_are_as_steep_however_few_trips_have_positions(share_known):
     """Half a metre and one and a half by turns: 1 is a metre, and 0 is a level road."""
     hilly = np.tile([0.5, 1.5], 20)
-    trips = [driven(f"t{i}", hilly * (i < known)) for i in range(10)]
+    trips = [driven(f"t{i}", hilly * (i < share_known)) for i in range(10)]
     data = DataSettings(features="speed, elevation", window=10, split=(0.8, 0.1, 0.1))
     # The split is by name; which trips train is not what is tested, so all orders of names are.
     for turn in range(10):

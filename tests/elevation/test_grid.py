@@ -35,7 +35,7 @@ def test_a_plane_is_read_exactly_along_rows_and_nearly_between_them():
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "other"),
     [
         ((10.0, 179.9999999), (10.0, -179.9999999)),  # the date line
         ((89.9999999, 10.0), (89.9999999, -170.0)),  # straight over the north pole
@@ -43,15 +43,15 @@ def test_a_plane_is_read_exactly_along_rows_and_nearly_between_them():
         ((42.0, -1e-9), (42.0, 1e-9)),  # Greenwich, where columns are counted from
     ],
 )
-def test_readings_are_continuous_everywhere(one, other):
+def test_readings_are_continuous_everywhere(first, other):
     keys = np.unique(
-        np.concatenate([GRID.corners(*np.array([[a], [b]]))[0].ravel() for a, b in (one, other)])
+        np.concatenate([GRID.corners(*np.array([[a], [b]]))[0].ravel() for a, b in (first, other)])
     )
     rng = np.random.default_rng(1)
     nodes = len(keys)
     zero = np.zeros(nodes, dtype=np.int64)
     field = ElevationMap(GRID, keys, rng.normal(size=nodes), zero, np.ones(nodes), zero)
-    here, _ = field.read(*np.array([[one[0]], [one[1]]]))
+    here, _ = field.read(*np.array([[first[0]], [first[1]]]))
     present, _ = field.read(*np.array([[other[0]], [other[1]]]))
     # The places are about 2 cm apart, nodes 80 m, values of order 1.
     assert here == pytest.approx(present, abs=2e-3)

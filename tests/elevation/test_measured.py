@@ -133,6 +133,6 @@ def test_a_vehicle_of_charge_alone_contributes_nothing():
     flat = {"speed_mps": np.full(90, 10.0), "soc": np.linspace(1, 0.9, 90)}
     charge = Vehicle("charge", tuple(Trip(str(n), flat) for n in range(4)), labels="measured")
     cars = [*fleet(2, trips=4), charge]
-    names, surveys = survey_fleet(cars, None, Grid(), AUTO, DATA)
+    names, surveys = survey_fleet(cars, None, AUTO, DATA)
     assert names[-1] == "charge"
     assert "charge" not in surveys

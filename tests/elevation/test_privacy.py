@@ -36,7 +36,7 @@ K = 3
 
 def sum_fields(nodes):
     """Names and sizes of sums over these nodes."""
-    return MapRequest(GRID, ElevationSettings(), nodes, empty_map(GRID)).fields
+    return MapRequest(ElevationSettings(), nodes, empty_map(GRID)).fields
 
 
 @pytest.fixture(scope="module")

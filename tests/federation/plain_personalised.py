@@ -1,6 +1,6 @@
 """The personalised methods once more, one vehicle at a time, as in `plain_baselines`.
 
-`own(client)` is the model that a vehicle would drive with after the last round, a flat vector [D].
+`vehicle_model(client)` is the model that a vehicle uses after the last round, a flat vector [D].
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Ditto(Plain):
         self.v[client.name] = v
         return super().local(client)
 
-    def own(self, client: Client) -> Tensor:
+    def vehicle_model(self, client: Client) -> Tensor:
         return self.v.get(client.name, self.w)
 
 
@@ -82,7 +82,7 @@ class SharedBody(Plain):
             w[: -self.size] -= self.learning_rate * self.gradient(w, x, y)[: -self.size]
         return w
 
-    def own(self, client: Client) -> Tensor:
+    def vehicle_model(self, client: Client) -> Tensor:
         if client.name in self.heads or self.training_of_head == "never":
             return self.with_head(client)
         # The next round's rate and batches, as many epochs as it takes.
@@ -129,7 +129,7 @@ class Ifca(Plain):
                 self.chosen_windows[j] += total
         return self.centres[self.chosen_windows.index(max(self.chosen_windows))]
 
-    def own(self, client: Client) -> Tensor:
+    def vehicle_model(self, client: Client) -> Tensor:
         self.t += 1  # chosen as in the next round
         chosen = self.choose(client)
         self.t -= 1

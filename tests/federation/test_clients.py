@@ -15,7 +15,7 @@ ASKED = (Call(0, 0, 2), Call(0, 1, 4), Call(0, 2, 0), Call(1, 3, 5))
 """Of run 0 two vehicles answer and one is lost; of run 1 one answers with what is not finite."""
 
 
-def found() -> Clients:
+def two_rounds() -> Clients:
     answered = (ASKED[3], ASKED[1], ASKED[0])  # a stack has those with the most steps first
     finite = np.array([False, True, True])
     columns = {"drift": [float("nan"), 8.0, 1.0], "roughness": [0.5, 0.2, 0.1]}
@@ -26,7 +26,7 @@ def found() -> Clients:
 
 
 def test_every_vehicle_that_was_asked_has_its_own_row() -> None:
-    rows = found().rows
+    rows = two_rounds().rows
     assert [row["seed"] for row in rows] == [11, 11, 11, 12]
     assert [row["windows"] for row in rows] == [70, 33, 128, 5]
     assert {row["round"] for row in rows} == {7}
@@ -35,14 +35,14 @@ def test_every_vehicle_that_was_asked_has_its_own_row() -> None:
 
 
 def test_a_lost_reply_is_not_a_rejected_one() -> None:
-    rows = found().rows
+    rows = two_rounds().rows
     assert [row["replied"] for row in rows] == [True, True, False, False]
     assert [row["rejected"] for row in rows] == [False, False, False, True]
 
 
 def test_a_run_counts_its_own_vehicles_alone() -> None:
     entries = dict(available=4, learning_rate=0.1, clock=0.0, agreement=0.0)
-    first, second = (found().training_columns(run, **entries) for run in (0, 1))
+    first, second = (two_rounds().training_columns(run, **entries) for run in (0, 1))
     names = ("participants", "replies", "lost", "rejected", "steps")
     assert [first[name] for name in names] == [3, 2, 1, 0, 6]
     assert [second[name] for name in names] == [1, 0, 0, 1, 0]

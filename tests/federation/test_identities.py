@@ -87,13 +87,13 @@ def test_the_order_of_vehicles_matters_only_to_rounding() -> None:
 
 
 def test_seeds_in_one_stack_are_seeds_alone() -> None:
-    def one(seeds: tuple[int, ...]) -> torch.Tensor:
+    def trained_with(seeds: tuple[int, ...]) -> torch.Tensor:
         training = Training(rounds=4, participation=0.5, batch=16, precision="float64")
         federation = Federation(
             random_fleet(), MLP(4, 8, (6, 5)), training=training, seeds=seeds, device="cpu"
         )
         return federation.train(get("fo-ri-fedavg", **SMALL_PROBE)).state.weights
 
-    together = one((1, 2, 3))
+    together = trained_with((1, 2, 3))
     for row, seed in enumerate((1, 2, 3)):
-        torch.testing.assert_close(together[row], one((seed,))[0], rtol=0, atol=1e-12)
+        torch.testing.assert_close(together[row], trained_with((seed,))[0], rtol=0, atol=1e-12)

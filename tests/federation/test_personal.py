@@ -200,7 +200,7 @@ def test_agrees_with_one_vehicle_at_a_time(name: str, precision: str) -> None:
         expected = torch.stack([next(round_rows) for round_rows in rounds])
         torch.testing.assert_close(state.weights, expected, rtol=0, atol=TOLERANCE[precision])
         for run, loop in enumerate(loops):
-            driven = torch.stack([loop.own(client) for client in fed.fleet.clients])
+            driven = torch.stack([loop.vehicle_model(client) for client in fed.fleet.clients])
             models = personalised_models(fed, method, state, run)
             torch.testing.assert_close(models, driven, rtol=0, atol=TOLERANCE[precision])
 

@@ -152,13 +152,15 @@ def test_deterministic_seeds_have_the_same_bits_whoever_is_in_their_stack(name, 
         changed = replace(training, **other)
         return Federation(FLEET, training=changed, seeds=seeds, device=device)
 
-    def found(trained: TrainingResult, place: int) -> tuple[list[float], list[float]]:
+    def errors_and_weights(trained: TrainingResult, place: int) -> tuple[list[float], list[float]]:
         rows = [row["test_rmse"] for row in trained.history.rounds if row["seed"] == 2]
         return trained.state.weights[place].tolist(), rows
 
-    alone = found(federation(2).train(get(name)), 0)
+    alone = errors_and_weights(federation(2).train(get(name)), 0)
     remaining = range(3, 30 if device == "cuda" else 6)  # on a GPU more than one slab
     beside = [(federation(*remaining), get(name)), (federation(5, 2), get(name))]
-    assert found(train_side_by_side(beside)[1], 1) == alone
+    assert errors_and_weights(train_side_by_side(beside)[1], 1) == alone
     if device == "cpu" and name != "moon":  # steps in C do not depend on others in any mode
-        assert found(federation(5, 2, deterministic=False).train(get(name)), 1) == alone
+        assert (
+            errors_and_weights(federation(5, 2, deterministic=False).train(get(name)), 1) == alone
+        )

@@ -218,19 +218,19 @@ def test_a_newcomer_twice_as_heavy_takes_twice_the_energy_and_the_same_time(flee
     assert light.total_wh == pytest.approx(600 + 500 * 310 / 3600, rel=0.05)
 
 
-def test_a_newcomer_that_knows_its_consumption_takes_the_fleets_times_their_ratio(fleet):
+def test_an_unseen_vehicle_moves_by_70_percent_of_its_consumption(fleet):
     usual = fleet.wh_per_km * 1600 / REFERENCE_MASS_KG
     # 150 Wh/km and 500 W over 310 s in 4 km.
     assert usual == pytest.approx((600 + 500 * 310 / 3600) / 4, rel=0.05)
-    plain = fleet.unseen_vehicle(1600.0).forecast(along(0, 4000), 20.0)
-    same, more = (fleet.unseen_vehicle(1600.0, wh).forecast(along(0, 4000), 20.0)
+    plain = fleet.unseen_vehicle(1600.0).forecast(along(0, 4000), 14.0)
+    same, more = (fleet.unseen_vehicle(1600.0, wh).forecast(along(0, 4000), 14.0)
                   for wh in (usual, 1.25 * usual))  # fmt: skip
     assert same.energy_wh == pytest.approx(plain.energy_wh)
-    assert more.energy_wh == pytest.approx(1.25 * plain.energy_wh)
+    assert more.energy_wh == pytest.approx((0.3 + 0.7 * 1.25) * plain.energy_wh)
     assert more.seconds == pytest.approx(plain.seconds)
-    # Its mass then says nothing more.
-    light = fleet.unseen_vehicle(800.0, usual).forecast(along(0, 4000), 20.0)
-    assert light.energy_wh == pytest.approx(plain.energy_wh)
+    # Half the mass counts in the remaining 30 %.
+    light = fleet.unseen_vehicle(800.0, usual).forecast(along(0, 4000), 14.0)
+    assert light.energy_wh == pytest.approx((0.3 * 0.5 + 0.7) * plain.energy_wh)
 
 
 def climbing(vehicle_board, vehicles):

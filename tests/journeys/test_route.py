@@ -45,7 +45,7 @@ def test_the_date_line_is_no_gap():
 
 
 @pytest.mark.parametrize(
-    ("lat", "lon", "said"),
+    ("lat", "lon", "sentence"),
     [
         ([42.0, 42.05], [-83.0, -83.0], "gap of 5.6 km from 42.0000°"),
         ([42.0], [-83.0], "only one place"),
@@ -56,8 +56,8 @@ def test_the_date_line_is_no_gap():
         ([42.0, 91.0], [400.0, -83.0], "which is nowhere"),
     ],
 )
-def test_what_is_no_route_is_refused_in_one_sentence(lat, lon, said):
-    with pytest.raises(DataError, match=said):
+def test_what_is_no_route_is_refused_in_one_sentence(lat, lon, sentence):
+    with pytest.raises(DataError, match=sentence):
         route_of("bad", np.array(lat), np.array(lon))
 
 

@@ -141,12 +141,12 @@ def test_a_rule_that_forgets_its_parents_check_is_refused_in_a_method() -> None:
 )
 def test_a_refusal_says_what_is_allowed(declared, wrong, allowed) -> None:
     @dataclass(frozen=True)
-    class Own(Tunable):
+    class Declared(Tunable):
         value: object = declared()
 
-    Own()
+    Declared()
     with pytest.raises(SettingError, match=f"value must be {allowed}\\.$"):
-        Own(wrong)
+        Declared(wrong)
 
 
 def test_a_number_is_tuned_or_fixed() -> None:

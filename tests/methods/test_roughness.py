@@ -113,10 +113,10 @@ def test_vehicles_are_probed_together_as_they_are_side_by_side(
     torch.testing.assert_close(statistics, expected, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["runs known", "runs unknown"])
-def test_each_vehicle_has_the_index_of_its_own_run_and_windows(known: bool) -> None:
+@pytest.mark.parametrize("runs_known", [True, False], ids=["runs known", "runs unknown"])
+def test_each_vehicle_has_the_index_of_its_own_run_and_windows(runs_known: bool) -> None:
     start, slicing = of_two_runs(MLP(5, 2, (6, 4)))
-    if not known:
+    if not runs_known:
         start = replace(start, runs=())
     statistics = measured(start, [4, 0, 1], slicing)
     for row, index in zip([4, 0, 1], statistics, strict=True):

@@ -18,7 +18,7 @@ WINDOW = 4
 FEATURES = 8
 
 
-class Own(nn.Module):
+class UserNetwork(nn.Module):
     """Layers that are declared in another order than they are used."""
 
     def __init__(self, act=torch.relu, turn=False) -> None:
@@ -43,7 +43,9 @@ def stack_of(module):
     return ModuleModel(module).relu_stack(WINDOW, FEATURES)
 
 
-@pytest.mark.parametrize("module", [Own(), Own(nn.functional.relu), sequential(nn.ReLU())])
+@pytest.mark.parametrize(
+    "module", [UserNetwork(), UserNetwork(nn.functional.relu), sequential(nn.ReLU())]
+)
 def test_an_mlp_in_other_words_is_recognised(module):
     stack = stack_of(module)
     assert stack.model.hidden in ((5, 3), (5,))
@@ -60,8 +62,8 @@ def test_an_mlp_in_other_words_is_recognised(module):
 @pytest.mark.parametrize(
     "module",
     [
-        Own(torch.tanh),
-        Own(turn=True),
+        UserNetwork(torch.tanh),
+        UserNetwork(turn=True),
         sequential(nn.SiLU()),
         sequential(nn.ReLU(), nn.LayerNorm(5)),
         sequential(),
@@ -74,14 +76,14 @@ def test_anything_else_is_left_alone(module):
 
 
 def test_a_module_that_reads_other_windows_is_left_alone():
-    model = ModuleModel(Own())
+    model = ModuleModel(UserNetwork())
     assert recognised(model.module, model.layout, 5, 8) is None
 
 
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "fo-ri-fedavg", "fedprox@adam"])
 def test_training_is_the_same_as_by_autograd(method, monkeypatch):
     torch.manual_seed(1)
-    module = Own()
+    module = UserNetwork()
     fleet = random_fleet((40, 33))
     training = Training(rounds=3, batch=8, participation=1.0, precision="float64")
 
@@ -128,8 +130,8 @@ def test_dropout_and_batch_norm_are_refused_with_what_to_use():
 def test_dropout_inside_forward_is_a_sentence_too():
     fleet = random_fleet((40, 33))
     training = replace(Training(rounds=1, batch=8), participation=1.0)
-    federation = Federation(fleet, Own(nn.functional.dropout), training=training)
-    with pytest.raises(SettingError, match="Own draws random numbers in its forward"):
+    federation = Federation(fleet, UserNetwork(nn.functional.dropout), training=training)
+    with pytest.raises(SettingError, match="UserNetwork draws random numbers in its forward"):
         federation.train("fedavg")
 
 
@@ -145,7 +147,10 @@ class FirstEight(LocalRule):
 
 def test_a_rule_that_goes_by_the_place_of_a_weight_finds_the_modules_own():
     federation = Federation(
-        random_fleet(), Own(), training=Training(rounds=1, precision="float64"), device="cpu"
+        random_fleet(),
+        UserNetwork(),
+        training=Training(rounds=1, precision="float64"),
+        device="cpu",
     )
     method = Method("first eight", (FirstEight(),))
     before, _ = federation.start(method)

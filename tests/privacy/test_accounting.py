@@ -73,7 +73,7 @@ def test_epsilon_is_the_formula_s() -> None:
     rounds = 25
     delta = 1e-3
 
-    def one(a: int) -> float:
+    def term(a: int) -> float:
         terms = (
             comb(a, i) * (1 - q) ** (a - i) * q**i * exp(i * (i - 1) / (2 * z**2))
             for i in range(a + 1)
@@ -82,7 +82,7 @@ def test_epsilon_is_the_formula_s() -> None:
         return rounds * moment + log((a - 1) / a) - (log(delta) + log(a)) / (a - 1)
 
     # Orders above 60 are far from the best one here, and their terms overflow a float.
-    expected = min(one(a) for a in range(2, 61))
+    expected = min(term(a) for a in range(2, 61))
     assert Budget(z, q, delta).epsilon(rounds) == pytest.approx(expected, rel=1e-9)
 
 

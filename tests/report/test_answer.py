@@ -10,13 +10,13 @@ from tests.report import conftest
 from tests.report.conftest import make_run
 
 
-def said(folder) -> tuple[str, str]:
+def answer_of(folder) -> tuple[str, str]:
     verdict = answer(load_run(folder))
     return verdict.headline, " ".join((*verdict.sentences, *verdict.details))
 
 
 def test_clear_gain(tmp_path):
-    headline, text = said(make_run(tmp_path / "run"))
+    headline, text = answer_of(make_run(tmp_path / "run"))
     assert headline == "FO-RI-FedAvg has 2.4 % lower error than FedAvg"
     assert "3 paired seeds: a significant difference" in text
     assert "adjusted" not in text
@@ -27,7 +27,7 @@ def test_unequal_steps_at_one_rate_are_in_the_headline(tmp_path):
     folder = make_run(tmp_path / "run")
     text = conftest.CONFIG.replace("learning_rate = 0.1\n", "")
     (folder / "config.toml").write_text(text, encoding="utf-8")
-    headline, _ = said(folder)
+    headline, _ = answer_of(folder)
     # The fixture's FO-RI drifts 0.6 times as far as FedAvg in round 1.
     assert "but at one learning rate for both its steps are 0.6 times as long" in headline
 
@@ -38,25 +38,25 @@ def test_equal_steps_at_one_rate_are_a_fair_comparison(tmp_path):
         "learning_rate = 0.1\nalpha = 0.8", ""
     )
     (folder / "config.toml").write_text(text, encoding="utf-8")
-    assert "at one learning rate" not in said(folder)[0]
+    assert "at one learning rate" not in answer_of(folder)[0]
 
 
 def test_clear_loss(tmp_path, monkeypatch):
     monkeypatch.setitem(conftest.FINAL_WH, "fo-ri-fedavg", 60.0)
-    headline, text = said(make_run(tmp_path / "run"))
+    headline, text = answer_of(make_run(tmp_path / "run"))
     assert "higher error than FedAvg" in headline
     assert "above FedAvg" in text and "on 0 of 20 vehicles" in text
 
 
 def test_noise_is_called_noise(tmp_path, monkeypatch):
     monkeypatch.setitem(conftest.FINAL_WH, "fo-ri-fedavg", 53.2)
-    headline, text = said(make_run(tmp_path / "run"))
+    headline, text = answer_of(make_run(tmp_path / "run"))
     assert headline == "FedAvg and FO-RI-FedAvg tie"
     assert "paired seeds: no significant difference" in text
 
 
 def test_one_seed_cannot_tell(tmp_path):
-    headline, text = said(make_run(tmp_path / "run", seeds=(1,)))
+    headline, text = answer_of(make_run(tmp_path / "run", seeds=(1,)))
     assert headline == "FedAvg and FO-RI-FedAvg tie"
     assert "one seed cannot tell" in text
 
@@ -64,25 +64,25 @@ def test_one_seed_cannot_tell(tmp_path):
 def test_seeds_that_are_copies_cannot_tell(tmp_path, monkeypatch):
     monkeypatch.setattr(conftest, "test_rmse_wh", lambda method, *_: conftest.FINAL_WH[method])
     folder = make_run(tmp_path / "run")
-    headline, text = said(folder)
+    headline, text = answer_of(folder)
     assert headline == "FedAvg and FO-RI-FedAvg tie"
     assert "all 3 paired seeds gave the same training" in text
     assert "significant" not in text and "95 %" not in text
     ((_, change, _, noise, *_),) = differences_table(load_run(folder)).rows
     # Vehicles have 0.98 times the final error in the mean, and 0.989 times with FO-RI-FedAvg.
     assert (cell_text(change, 2), noise) == ("−1.01 ± 0.00", "the seeds gave the same training")
-    _, text = said(make_run(tmp_path / "alone", methods=("fedavg",)))
+    _, text = answer_of(make_run(tmp_path / "alone", methods=("fedavg",)))
     assert "All 3 seeds gave the same training." in text
 
 
 def test_both_ends_of_an_interval_have_their_sign(tmp_path, monkeypatch):
     monkeypatch.setitem(conftest.FINAL_WH, "fo-ri-fedavg", 60.0)
-    _, text = said(make_run(tmp_path / "worse"))
+    _, text = answer_of(make_run(tmp_path / "worse"))
     assert re.search(
         r"interval \+\d\.\d\d to \+\d\.\d\d Wh over 3 paired seeds: a significant", text
     )
     monkeypatch.setitem(conftest.FINAL_WH, "fo-ri-fedavg", 53.2)
-    _, text = said(make_run(tmp_path / "alike"))
+    _, text = answer_of(make_run(tmp_path / "alike"))
     assert re.search(
         r"interval −\d\.\d\d to \+\d\.\d\d Wh over 3 paired seeds: no significant", text
     )
@@ -90,17 +90,17 @@ def test_both_ends_of_an_interval_have_their_sign(tmp_path, monkeypatch):
 
 def test_huge_errors_are_short(tmp_path, monkeypatch):
     monkeypatch.setitem(conftest.FINAL_WH, "fo-ri-fedavg", 1e38)
-    headline, text = said(make_run(tmp_path / "run"))
+    headline, text = answer_of(make_run(tmp_path / "run"))
     assert "e+38" in text and not re.search(r"\d{7}", headline + text)
 
 
 def test_many_methods_are_adjusted_for(tmp_path):
-    _, text = said(make_run(tmp_path / "run", methods=("fedavg", "fedprox", "fo-ri-fedavg")))
+    _, text = answer_of(make_run(tmp_path / "run", methods=("fedavg", "fedprox", "fo-ri-fedavg")))
     assert "adjusted for 2 comparisons" in text
 
 
 def test_divergence_is_told(run_folder):
-    _, text = said(run_folder)
+    _, text = answer_of(run_folder)
     assert "FO-RI-FedAvg diverged: seed 2 at round 17." in text
 
 
@@ -114,11 +114,11 @@ def test_divergence_is_told(run_folder):
 )
 def test_whole_methods_that_diverge(tmp_path, lost, headline):
     diverges = {(method, seed): 3 for method in lost for seed in (1, 2, 3)}
-    assert said(make_run(tmp_path / "run", diverges=diverges))[0] == headline
+    assert answer_of(make_run(tmp_path / "run", diverges=diverges))[0] == headline
 
 
 def test_single_method(tmp_path):
-    headline, text = said(make_run(tmp_path / "run", methods=("fedavg",)))
+    headline, text = answer_of(make_run(tmp_path / "run", methods=("fedavg",)))
     assert headline == "FedAvg has an error of 52.1 Wh per window"
     assert "no other method in this run" in text
 
@@ -143,7 +143,7 @@ def test_different_numbers_of_rounds_are_told(tmp_path):
 
 
 def test_equal_rounds_are_not_mentioned(tmp_path):
-    headline, text = said(make_run(tmp_path / "run"))
+    headline, text = answer_of(make_run(tmp_path / "run"))
     assert "rounds" not in headline + text
 
 
@@ -173,7 +173,7 @@ def test_no_seed_in_common(tmp_path):
 def test_the_headline_tells_what_personalisation_gains(tmp_path):
     folder = make_run(tmp_path / "run", seeds=(1,))
     conftest.add_personal(folder, factor=0.5)
-    headline, text = said(folder)
+    headline, text = answer_of(folder)
     # Vehicles have 0.60 to 1.36 times the final error, 0.98 in the mean; every fifth has 5 % more
     # with FO-RI-FedAvg, which has the lower validation error and so the headline.
     factors = [(0.6 + 0.04 * k) * (1.05 if k % 5 == 0 else 1) for k in range(20)]

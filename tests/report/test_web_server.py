@@ -24,7 +24,7 @@ def address() -> Iterator[tuple[str, int]]:
         yield parts.hostname, parts.port
 
 
-def asked(address: tuple[str, int], host: str | None) -> bytes:
+def response_to(address: tuple[str, int], host: str | None) -> bytes:
     """The first line of the answer to a request with this Host header."""
     head = "" if host is None else f"Host: {host}\r\n"
     with socket.create_connection(address, timeout=5) as connection:
@@ -34,12 +34,12 @@ def asked(address: tuple[str, int], host: str | None) -> bytes:
 
 @pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST", "[::1]:80"])
 def test_names_of_this_machine(address: tuple[str, int], host: str) -> None:
-    assert asked(address, host.format(port=address[1])).endswith(b"the page")
+    assert response_to(address, host.format(port=address[1])).endswith(b"the page")
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "[", "", None])
 def test_another_name_is_refused(address: tuple[str, int], host: str | None) -> None:
-    message = asked(address, host)
+    message = response_to(address, host)
     assert message.startswith(b"HTTP/1.0 421 ")
     assert b"the page" not in message
 
@@ -75,7 +75,7 @@ def test_no_more_threads_than_connections(
         assert closed == 40 - local_server.CONNECTIONS
         monkeypatch.setattr(local_server, "SECONDS", 0.1)
         time.sleep(2)  # now the others have ended, too
-        assert asked(address, "localhost").endswith(b"the page")
+        assert response_to(address, "localhost").endswith(b"the page")
     finally:
         for connection in open_ones:
             connection.close()

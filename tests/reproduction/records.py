@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from fedwatt.engine.version import VERSION
 from reproduction.cell import Cell, key_of
 from reproduction.claims import verdicts
 from reproduction.lab import Lab
-from reproduction.record import ROUNDS, VEHICLES, Record, columns_of
+from reproduction.record import MADE_WITH, ROUNDS, VEHICLES, Record, columns_of
 from reproduction.scale import SCALES
 from reproduction.study import Setting, View
 from reproduction.timing import CONTENDERS
@@ -20,6 +21,16 @@ SCALE = replace(SCALES["paper"], seeds=(1, 2, 3))
 VED = Setting(SCALE, ("ved",), (), "ved-electrified")
 EXACT = pa.schema([(f.name, pa.float64() if f.type == pa.float32() else f.type) for f in ROUNDS])
 """The columns of rounds at double precision, so that numbers worked out by hand come out."""
+PROVENANCE = {
+    "versions": {"fedwatt": "0.1.0", "torch": "2.13.0"},
+    "commit": "0123456789abcdef+changes",
+    "engine": VERSION,
+    "device": "cpu",
+    "driver": "570.1",
+    "processor": "one",
+    "threads": 2,
+    "deterministic": True,
+}
 PATH = {100: 2.0, 200: 1.5, 300: 1.0}
 """Round → multiple of the final error"""
 
@@ -48,7 +59,13 @@ def made(cell: Cell, level: float = 50.0, diverged: dict[int, int] | None = None
         "hash": "0",
     }
     reply = {"seed": 1, "round": 1, "vehicle": "a", "drift": 1.0, "roughness": 0.0, "pull": 0.01}
-    facts = {"fleet": fleet, "device": "cpu", "pull": 0.01, "flat": 0.9} | more
+    facts = {
+        "fleet": fleet,
+        "device": "cpu",
+        "pull": 0.01,
+        "flat": 0.9,
+        MADE_WITH: PROVENANCE,
+    } | more
     return Record(cell, facts, columns_of(rows, EXACT), columns_of([reply], VEHICLES))
 
 

@@ -31,7 +31,7 @@ from reproduction.study import View
 from reproduction.tables import left_of
 from reproduction.tuning import settled
 from reproduction.tuning_results import fully_searched
-from tests.reproduction.records import SCALE, VED, lab_of, made, verdict
+from tests.reproduction.records import PROVENANCE, SCALE, VED, lab_of, made, verdict
 
 KIND_CELLS = [
     cell
@@ -159,7 +159,7 @@ def test_on_a_gpu_a_reduction_may_end_within_one_percent(tmp_path) -> None:
         lab = lab_of(tmp_path / folder, cells, {"fedavg": fedavg}, device=device)
         for key, record in lab._known.items():
             kind = other if record.cell.method == "fedavg" else ""
-            made = {"processor": kind, "device": "cpu", "deterministic": True}
+            made = PROVENANCE | {"processor": kind}
             lab._known[key] = replace(record, facts=record.facts | {MADE_WITH: made})
         return verdict(lab, "C4").outcome
 

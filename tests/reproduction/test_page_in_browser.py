@@ -57,12 +57,12 @@ addEventListener("load", function () {
   });
   function column() {
     return Array.from(table.tBodies[0].rows).map(function (row) {
-      return parseFloat(row.cells[1].textContent);
+      return parseFloat(row.cells[2].textContent);
     });
   }
-  table.tHead.rows[0].cells[1].querySelector("button").click();
+  table.tHead.rows[0].cells[2].querySelector("button").click();
   found.ascending = column();
-  table.tHead.rows[0].cells[1].querySelector("button").click();
+  table.tHead.rows[0].cells[2].querySelector("button").click();
   found.descending = column();
   var input = document.querySelector(".search input");
   var cards = Array.from(document.querySelectorAll(".study .card"));

@@ -13,7 +13,6 @@ from reproduction.cell import key_of
 from reproduction.judges import NOT_SUPPORTED, SUPPORTED
 from reproduction.lab import Lab
 from reproduction.timing import (
-    BY_AGE,
     CONTENDERS,
     PERIOD,
     contenders,
@@ -44,7 +43,7 @@ def test_the_overhead_is_the_median_over_periods() -> None:
 
 def test_all_engines_take_turns(fleet, monkeypatch) -> None:
     monkeypatch.setattr(timing, "WARM_UP", 1)
-    few = {name: CONTENDERS[name] for name in ("fedavg", "ri-fedavg", "ri-fedavg" + BY_AGE)}
+    few = {name: CONTENDERS[name] for name in ("fedavg", "ri-fedavg")}
     monkeypatch.setattr(timing, "CONTENDERS", few)
     seen: list[tuple[int, int]] = []
     statistics = measured(fleet, 0.7, PERIOD, SMALL, lambda done, of: seen.append((done, of)))

@@ -135,7 +135,7 @@ def names(stored):
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "sentence"),
     [
         ({"split_seed": 1}, "split_seed is 0 there and 1 here"),
         ({"split": (0.5, 0.2, 0.3)}, "split is 0.7/0.1/0.2 there and 0.5/0.2/0.3 here"),
@@ -143,14 +143,14 @@ def names(stored):
         ({"held_out": 1}, "which this run holds out"),
     ],
 )
-def test_a_field_that_may_know_test_trips_is_refused(stored, tmp_path, other, said):
+def test_a_field_that_may_know_test_trips_is_refused(stored, tmp_path, other, sentence):
     file = tmp_path / "hills.parquet"
     data = DataSettings(features="speed, elevation", window=10)
     write_map_file(file, empty_map(Grid()), provenance=Provenance.by(names(stored), data))
     fleet = Source(data=str(stored))
     elevation = ElevationSettings(source=str(file))
     fleet_of(fleet, data, elevation)
-    with pytest.raises(SettingError, match=said):
+    with pytest.raises(SettingError, match=sentence):
         fleet_of(fleet, replace(data, **other), elevation)
     # Learned from vehicles of another town it knows none of these trips, whatever the split.
     write_map_file(file, empty_map(Grid()), provenance=Provenance.by(["bus-1"], data))

@@ -65,34 +65,40 @@ def results(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
+def complete_run(tmp_path_factory) -> Path:
     """A run that nobody disturbed."""
     out = tmp_path_factory.mktemp("whole") / "run"
     Run(from_toml(CONFIG), out=out, observer=Silent()).execute()
     return out
 
 
-def test_a_run_folder_is_complete(whole: Path) -> None:
-    rounds = read_table(whole, "rounds").to_pylist()
+def test_a_run_folder_is_complete(complete_run: Path) -> None:
+    rounds = read_table(complete_run, "rounds").to_pylist()
     assert len(rounds) == 2 * 2 * 7  # methods, seeds, rounds 0 to 6
-    assert read_table(whole, "timing").num_rows == 2 * 7
-    vehicles = read_table(whole, "vehicles").to_pylist()
+    assert read_table(complete_run, "timing").num_rows == 2 * 7
+    vehicles = read_table(complete_run, "vehicles").to_pylist()
     assert {row["model"] for row in vehicles} == {"final", "best", "last"}
-    assert from_toml((whole / "config.toml").read_text()) == from_toml(CONFIG)
-    environment = (whole / "environment.json").read_text()
+    assert from_toml((complete_run / "config.toml").read_text()) == from_toml(CONFIG)
+    environment = (complete_run / "environment.json").read_text()
     for word in ("splits", "partition", "participation", "torch", "measured"):
         assert word in environment
-    assert not list(whole.rglob("*.part"))
+    assert not list(complete_run.rglob("*.part"))
 
 
-def test_the_configuration_in_a_run_folder_repeats_the_run(whole: Path, tmp_path: Path) -> None:
+def test_the_configuration_in_a_run_folder_repeats_the_run(
+    complete_run: Path, tmp_path: Path
+) -> None:
     again = tmp_path / "again"
-    Run(from_toml((whole / "config.toml").read_text()), out=again, observer=Silent()).execute()
-    assert results(again) == results(whole)
+    Run(
+        from_toml((complete_run / "config.toml").read_text()), out=again, observer=Silent()
+    ).execute()
+    assert results(again) == results(complete_run)
 
 
 @pytest.mark.parametrize("stop_after", [1, 4, 8])
-def test_an_interrupted_run_continues_bit_for_bit(whole: Path, tmp_path: Path, stop_after) -> None:
+def test_an_interrupted_run_continues_bit_for_bit(
+    complete_run: Path, tmp_path: Path, stop_after
+) -> None:
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         Run(
@@ -102,7 +108,7 @@ def test_an_interrupted_run_continues_bit_for_bit(whole: Path, tmp_path: Path, s
     Run(from_toml(CONFIG), out=out, observer=again, resume=True).execute()
     # The round it was stopped in was complete; it is not done twice.
     assert again.rounds == 12 - stop_after
-    assert results(out) == results(whole)
+    assert results(out) == results(complete_run)
 
 
 KILLED = """
@@ -121,30 +127,30 @@ KILLED = """
 
 
 @pytest.mark.parametrize("lines", [2, 9])
-def test_a_killed_run_continues_bit_for_bit(whole: Path, tmp_path: Path, lines: int) -> None:
+def test_a_killed_run_continues_bit_for_bit(complete_run: Path, tmp_path: Path, lines: int) -> None:
     out = tmp_path / "run"
     kill_after(lines, KILLED, str(out))
     Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
-    assert results(out) == results(whole)
+    assert results(out) == results(complete_run)
 
 
-def test_a_finished_run_is_left_as_it_is(whole: Path, tmp_path: Path) -> None:
+def test_a_finished_run_is_left_as_it_is(complete_run: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    shutil.copytree(whole, out)
+    shutil.copytree(complete_run, out)
     again = Silent()
     Run(from_toml(CONFIG), out=out, observer=again, resume=True).execute()
     assert again.rounds == 0
-    assert results(out) == results(whole)
+    assert results(out) == results(complete_run)
 
 
-def test_another_run_is_never_overwritten(whole: Path) -> None:
-    before = results(whole)
+def test_another_run_is_never_overwritten(complete_run: Path) -> None:
+    before = results(complete_run)
     with pytest.raises(RunError, match=r"already holds a run. Continue it with --resume"):
-        Run(from_toml(CONFIG), out=whole, observer=Silent()).execute()
+        Run(from_toml(CONFIG), out=complete_run, observer=Silent()).execute()
     other = from_toml(CONFIG.replace("rounds = 6", "rounds = 7"))
     with pytest.raises(RunError, match=r"another configuration: training.rounds 6 → 7\. A run"):
-        Run(other, out=whole, observer=Silent(), resume=True).execute()
-    assert results(whole) == before
+        Run(other, out=complete_run, observer=Silent(), resume=True).execute()
+    assert results(complete_run) == before
 
 
 def interrupted(tmp_path: Path) -> Path:
@@ -167,7 +173,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, file: str) -> None:
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
-    whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    complete_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
@@ -180,7 +186,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     Run(from_toml(CONFIG), out=out, observer=again, resume=True).execute()
     assert "round-000005 is damaged" in caplog.text and "round-000004 is damaged" in caplog.text
     assert again.rounds == 12 - 3
-    assert results(out) == results(whole)
+    assert results(out) == results(complete_run)
 
 
 @pytest.mark.parametrize("file", ["state.safetensors", "rounds.parquet", "manifest.json"])
@@ -228,7 +234,9 @@ def small_disk(tmp_path: Path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(small_disk, whole) -> None:
+def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(
+    small_disk, complete_run
+) -> None:
     out = small_disk / "run"
     with pytest.raises(RunError, match=r"Cannot write .*: .*(No space left|os error 28)"):
         Run(from_toml(CONFIG), out=out, observer=Silent(), checkpoint_seconds=0).execute()
@@ -242,7 +250,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(small_disk,
     # With room again, it goes on to the same result.
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
-    assert results(out) == results(whole)
+    assert results(out) == results(complete_run)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -252,8 +260,8 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         Run(from_toml(CONFIG), out=blocked / "run", observer=Silent()).execute()
 
 
-def test_a_table_of_another_shape_is_refused(tmp_path: Path, whole: Path) -> None:
-    shutil.copy(whole / "timing.parquet", tmp_path / "rounds.parquet")
+def test_a_table_of_another_shape_is_refused(tmp_path: Path, complete_run: Path) -> None:
+    shutil.copy(complete_run / "timing.parquet", tmp_path / "rounds.parquet")
     with pytest.raises(RunError, match="does not have the columns"):
         read_table(tmp_path, "rounds")
     with pytest.raises(RunError, match=r"has no clients.parquet"):

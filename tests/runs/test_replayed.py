@@ -9,7 +9,7 @@ from fedwatt.runs.trackers import Replayed
 
 
 @dataclass
-class Told(Observer):
+class EventLog(Observer):
     calls: list[tuple] = field(default_factory=list)
 
     def on_start(self, label, done, rounds) -> None:
@@ -27,7 +27,7 @@ def row(round: int, seed: int, rmse: float) -> dict:
 
 
 def test_rounds_of_the_history_are_told_at_the_end() -> None:
-    messages = Told()
+    messages = EventLog()
     observer = Replayed(messages)
     observer.on_start("fedavg", 3, 3)
     # The third round was trained here; rows of the others lie in the history, by seeds.

@@ -15,7 +15,7 @@ CONFIG += '[[method]]\nname = "moon"\ncontrast_weight = 1.0\n'
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
+def complete_run(tmp_path_factory) -> Path:
     """A run that nobody disturbed, with dense client states."""
     out = tmp_path_factory.mktemp("whole") / "run"
     Run(from_toml(CONFIG), out=out, observer=Silent()).execute()
@@ -23,19 +23,21 @@ def whole(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def all_tables_sparse(whole: Path, monkeypatch) -> None:
+def all_tables_sparse(complete_run: Path, monkeypatch) -> None:
     monkeypatch.setattr("fedwatt.federation.state.DENSE_BYTES", 0)
 
 
 @pytest.mark.parametrize("stop_after", [1, 4, 8])
-def test_an_interrupted_run_continues_bit_for_bit(whole: Path, tmp_path: Path, stop_after) -> None:
+def test_an_interrupted_run_continues_bit_for_bit(
+    complete_run: Path, tmp_path: Path, stop_after
+) -> None:
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         Run(
             from_toml(CONFIG), out=out, observer=Silent(stop_after), checkpoint_seconds=1e9
         ).execute()
     Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
-    assert results(out) == results(whole)
+    assert results(out) == results(complete_run)
 
 
 KILLED = """
@@ -62,17 +64,19 @@ KILLED = """
 # A checkpoint after every round, or so rarely that rounds after the last one are lost and must
 # not have touched what it refers to.
 @pytest.mark.parametrize(("lines", "every"), [(2, 0.0), (9, 0.0), (4, 0.03), (11, 0.03)])
-def test_a_killed_run_continues_bit_for_bit(whole, tmp_path: Path, lines: int, every) -> None:
+def test_a_killed_run_continues_bit_for_bit(
+    complete_run, tmp_path: Path, lines: int, every
+) -> None:
     out = tmp_path / "run"
     kill_after(lines, KILLED, str(out), str(every))
     Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
-    assert results(out) == results(whole)
+    assert results(out) == results(complete_run)
 
 
-def test_a_finished_run_is_left_as_it_is(whole: Path, tmp_path: Path) -> None:
+def test_a_finished_run_is_left_as_it_is(complete_run: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     Run(from_toml(CONFIG), out=out, observer=Silent()).execute()
     again = Silent()
     Run(from_toml(CONFIG), out=out, observer=again, resume=True).execute()
     assert again.rounds == 0
-    assert results(out) == results(whole)
+    assert results(out) == results(complete_run)

@@ -104,20 +104,20 @@ def test_the_account_names_channels_that_were_lost(frame: pl.DataFrame) -> None:
 def test_dates_and_frames_of_others(frame: pl.DataFrame) -> None:
     expected = fleet_from_frame(frame, **COLUMNS, **CHANNELS, settings=SETTINGS).data_hash()
 
-    def found(rows, time="at") -> str:
+    def refusal(rows, time="at") -> str:
         columns = COLUMNS | {"time": time}
         return fleet_from_frame(rows, **columns, **CHANNELS, settings=SETTINGS).data_hash()
 
     start = datetime(2024, 5, 1, 8)
     dated = frame.with_columns(at=pl.lit(start) + pl.duration(milliseconds="ms"))
-    assert found(dated) == expected
-    assert found(dated.lazy()) == expected
-    assert found(frame.with_columns(at=pl.duration(milliseconds="ms"))) == expected
+    assert refusal(dated) == expected
+    assert refusal(dated.lazy()) == expected
+    assert refusal(frame.with_columns(at=pl.duration(milliseconds="ms"))) == expected
     texts = [(start + timedelta(milliseconds=t)).isoformat() for t in frame["ms"]]
-    assert found(frame.with_columns(at=pl.Series(texts))) == expected
-    assert found(frame.with_columns(at=pl.col("ms") / 1000)) == expected
+    assert refusal(frame.with_columns(at=pl.Series(texts))) == expected
+    assert refusal(frame.with_columns(at=pl.col("ms") / 1000)) == expected
     # What pandas hands over, and whoever else speaks Arrow.
-    assert found(pa.table(frame.to_dict(as_series=False)), ("ms", "ms")) == expected
+    assert refusal(pa.table(frame.to_dict(as_series=False)), ("ms", "ms")) == expected
 
 
 def test_pandas(frame: pl.DataFrame) -> None:

@@ -62,13 +62,13 @@ class Watcher:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> tuple[Path, list[Tuned]]:
+def finished_study(tmp_path_factory) -> tuple[Path, list[Tuned]]:
     out = tmp_path_factory.mktemp("tune") / "study"
     return out, tune(CONFIG, out, trials=7, on_trial=Watcher())
 
 
-def test_every_method_gets_the_same_number_of_trials(whole) -> None:
-    _, result = whole
+def test_every_method_gets_the_same_number_of_trials(finished_study) -> None:
+    _, result = finished_study
     assert [tuned.choice.label for tuned in result] == ["fedavg", "pulled"]
     assert [len(tuned.trials) for tuned in result] == [7, 7]
     for tuned in result:
@@ -77,16 +77,16 @@ def test_every_method_gets_the_same_number_of_trials(whole) -> None:
             assert all(trial.values[name] in interval for name, interval in tuned.ranges.items())
 
 
-def test_the_configured_method_is_the_first_trial(whole) -> None:
-    _, result = whole
+def test_the_configured_method_is_the_first_trial(finished_study) -> None:
+    _, result = finished_study
     assert result[0].trials[0].values == {"learning_rate": 0.05}
     assert result[1].trials[0].values == {"learning_rate": 0.05, "mu": 0.1}
     for tuned in result:
         assert tuned.best.score <= tuned.trials[0].score
 
 
-def test_a_score_is_the_validation_error_of_the_final_models(whole) -> None:
-    _, result = whole
+def test_a_score_is_the_validation_error_of_the_final_models(finished_study) -> None:
+    _, result = finished_study
     fleet = open_fleet(CONFIG)
     assert scores([result[1].tuned], CONFIG, fleet) == [
         pytest.approx(result[1].best.score, rel=1e-5)
@@ -96,8 +96,8 @@ def test_a_score_is_the_validation_error_of_the_final_models(whole) -> None:
     assert scores([wild], CONFIG, fleet) == [inf]
 
 
-def test_what_is_stored_is_what_was_found(whole) -> None:
-    out, result = whole
+def test_what_is_stored_is_what_was_found(finished_study) -> None:
+    out, result = finished_study
     best = from_toml((out / "best.toml").read_text())
     assert [choice.label for choice in best.methods] == ["fedavg", "pulled"]
     assert best.methods[1].learning_rate == result[1].best.values["learning_rate"]
@@ -116,15 +116,17 @@ def test_what_is_stored_is_what_was_found(whole) -> None:
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 5])
-def test_a_stopped_study_continues_as_if_it_had_not_been(whole, tmp_path, stop_after) -> None:
+def test_a_stopped_study_continues_as_if_it_had_not_been(
+    finished_study, tmp_path, stop_after
+) -> None:
     out = tmp_path / "study"
-    result = whole[1]
+    result = finished_study[1]
     with pytest.raises(KeyboardInterrupt):
         tune(CONFIG, out, trials=7, on_trial=Watcher(stop_after))
     assert tune(CONFIG, out, trials=7, on_trial=Watcher(), resume=True) == result
 
 
-def test_a_trial_cut_short_is_drawn_anew(whole, tmp_path, monkeypatch) -> None:
+def test_a_trial_cut_short_is_drawn_anew(finished_study, tmp_path, monkeypatch) -> None:
     out = tmp_path / "study"
     scored = []
 
@@ -138,10 +140,10 @@ def test_a_trial_cut_short_is_drawn_anew(whole, tmp_path, monkeypatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         tune(CONFIG, out, trials=7, on_trial=Watcher())
     monkeypatch.undo()
-    assert tune(CONFIG, out, trials=7, on_trial=Watcher(), resume=True) == whole[1]
+    assert tune(CONFIG, out, trials=7, on_trial=Watcher(), resume=True) == finished_study[1]
 
 
-def test_trials_of_a_stack_count_together(whole, tmp_path, monkeypatch) -> None:
+def test_trials_of_a_stack_count_together(finished_study, tmp_path, monkeypatch) -> None:
     """A kill between two entries into the study loses none of those that were scored."""
     import optuna
 
@@ -158,10 +160,10 @@ def test_trials_of_a_stack_count_together(whole, tmp_path, monkeypatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         tune(CONFIG, out, trials=7, on_trial=Watcher())
     monkeypatch.undo()
-    assert tune(CONFIG, out, trials=7, on_trial=Watcher(), resume=True) == whole[1]
+    assert tune(CONFIG, out, trials=7, on_trial=Watcher(), resume=True) == finished_study[1]
 
 
-def test_more_trials_may_follow_and_fewer_may_not(whole, tmp_path) -> None:
+def test_more_trials_may_follow_and_fewer_may_not(finished_study, tmp_path) -> None:
     config = replace(CONFIG, methods=CONFIG.methods[:1])
     out = tmp_path / "study"
     first = tune(config, out, trials=2, on_trial=Watcher())
@@ -205,8 +207,8 @@ def test_a_rule_without_a_range_for_a_number_is_refused() -> None:
     }
 
 
-def test_errors_are_shown_in_the_unit_of_the_target(whole) -> None:
-    _, result = whole
+def test_errors_are_shown_in_the_unit_of_the_target(finished_study) -> None:
+    _, result = finished_study
     charge = TARGETS["soc"]
     rough = replace(
         result[0],

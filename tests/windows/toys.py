@@ -24,12 +24,12 @@ def make_vehicle(name: str = "car", lengths: tuple[int, ...] = (9, 8, 12, 7, 10)
     return Vehicle(name, trips)
 
 
-def same_trips(one: Vehicle, other: Vehicle) -> bool:
+def same_trips(vehicle: Vehicle, other: Vehicle) -> bool:
     """Return whether two vehicles hold the same trips and channels, bit for bit."""
-    return [trip.name for trip in one.trips] == [trip.name for trip in other.trips] and all(
+    return [trip.name for trip in vehicle.trips] == [trip.name for trip in other.trips] and all(
         a.channels.keys() == b.channels.keys()
         and all(np.array_equal(a.channels[c], b.channels[c], equal_nan=True) for c in a.channels)
-        for a, b in zip(one.trips, other.trips, strict=True)
+        for a, b in zip(vehicle.trips, other.trips, strict=True)
     )
 
 

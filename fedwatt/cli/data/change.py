@@ -1,4 +1,4 @@
-"""`fedwatt data merge` and `describe`: stored fleets."""
+"""`fedwatt data merge`, `partition`, `corrupt` and `describe`: from stored fleets."""
 
 from math import isnan
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedwatt.cli.console import Json, console, print_table
-from fedwatt.cli.data.shared import Fleet, Out, refuse_filled, say_made
+from fedwatt.cli.data.shared import Fleet, Out, Seed, refuse_filled, say_made
 
 if TYPE_CHECKING:
     from fedwatt.telemetry import Vehicle
@@ -29,6 +29,50 @@ def merge(
         sentences = merge_fleets(fleets, out)
     for sentence in sentences:
         console.print(sentence)
+    say_made(out)
+
+
+def partition(
+    fleet: Fleet,
+    out: Out,
+    recipe: Annotated[
+        str, typer.Option(help="Skew clients: mild, moderate, severe or dirichlet:ALPHA.")
+    ] = "moderate",
+    clients: Annotated[int, typer.Option(help="Set the number of clients.", min=1)] = 10,
+    seed: Seed = 0,
+) -> None:
+    """Partition a fleet's trips by driving regime, to study skewed data."""
+    from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
+    from fedwatt.windows.experiments import repartition
+
+    refuse_filled(out)
+    dealt = repartition(read_fleet(fleet), recipe, clients, seed)
+    write_fleet(out, dealt, source=f"{fleet_source(fleet)}; dealt to {clients} clients, {recipe}")
+    say_made(out)
+
+
+def corrupt(
+    fleet: Fleet,
+    out: Out,
+    share: Annotated[
+        float, typer.Option(help="Corrupt this share of the vehicles.", min=0.0, max=1.0)
+    ] = 0.2,
+    noise: Annotated[
+        float, typer.Option(help="Set the noise of a minute's energy, in standard deviations.")
+    ] = 0.5,
+    seed: Seed = 0,
+    split_seed: Annotated[int, typer.Option(help="Set data.split_seed of the runs to come.")] = 0,
+    window: Annotated[int, typer.Option(help="Set data.window of the runs to come.", min=1)] = 60,
+) -> None:
+    """Add noise to the training labels of some vehicles, to test methods against it."""
+    from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
+    from fedwatt.windows import DataSettings
+    from fedwatt.windows.experiments import corrupt_some
+
+    refuse_filled(out)
+    settings = DataSettings(split_seed=split_seed, window=window)
+    vehicles = corrupt_some(read_fleet(fleet), share, noise, settings, seed)
+    write_fleet(out, vehicles, source=f"{fleet_source(fleet)}; {share:.0%} with label noise")
     say_made(out)
 
 

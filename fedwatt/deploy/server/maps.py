@@ -23,7 +23,6 @@ from fedwatt.elevation.elevation_map import (
     map_to_arrays,
 )
 from fedwatt.elevation.exchange import learn_from_totals
-from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.request import MapRequest
 from fedwatt.elevation.store import Provenance, read_map_file, read_provenance, write_map_file
 from fedwatt.errors import DataError, RunError
@@ -65,8 +64,7 @@ def elevation_of_run(
         return earlier, 0 if provenance is None else len(provenance.vehicles)
     settings = roster.config.elevation
     sums = PlaceSums(roster, run, "elevation", _elevation_request)
-    grid = Grid(cell_m=settings.cell_m)
-    learned = learn_from_totals(sums, training_vehicles(roster), grid, settings)
+    learned = learn_from_totals(sums, training_vehicles(roster), settings)
     vehicles = len(learned.contributors)
     nodes = learned.elevation_map.nodes
     log.info("elevation: %d nodes, of %d vehicles. %s", nodes, vehicles, learned.nothing)

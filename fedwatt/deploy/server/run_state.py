@@ -33,7 +33,7 @@ KEPT_TOTALS: Final = 256
 
 
 def going_on(out: Path) -> str:
-    """Return the refusal of a run folder that another process fills."""
+    """Return the error message for a run folder that another process writes to."""
     return f"A run is going on in {out}. Wait for its end, or choose another --out."
 
 

@@ -82,7 +82,7 @@ class ArrayField:
 
 @dataclass(frozen=True)
 class ValueField:
-    """A value that may leave a vehicle."""
+    """The type and largest size of a value that may leave a vehicle."""
 
     kind: type
     most: int = 1
@@ -153,7 +153,7 @@ class NoResult(DataError):
 
 
 def away(seconds: float) -> NoResult:
-    """Return the reply of a vehicle that is outside its hours for so many seconds."""
+    """Return the reply of a vehicle that takes no part now: ask again after `seconds`."""
     return NoResult(AWAY, f"it is outside its hours for {seconds:.0f} s more", seconds=seconds)
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from fedwatt.deploy.vehicle.client_state import plan_folder
 from fedwatt.deploy.wire import Content
 from fedwatt.elevation.elevation_map import ElevationMap, map_digest, map_from_arrays
-from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.request import VehicleElevation
 from fedwatt.elevation.store import read_map_file, write_map_file
 from fedwatt.errors import DataError
@@ -95,7 +94,7 @@ class Places:
     def install(self, job: "AcceptedRequest") -> Content:
         """Store a published elevation map or driving field in the plan's folder."""
         config = self.config_of(job.plan)
-        grid = Grid(cell_m=config.elevation.cell_m)
+        grid = config.elevation.grid
         folder = plan_folder(self.state, job.plan)
         if job.kind == "driving-map":
             shared = SharedDriving.read(job.request.arrays, grid, config.elevation.minimum_vehicles)
@@ -140,7 +139,7 @@ class Places:
 
     def _route_contributor(self, plan: str, digest: str, written: int) -> RouteContributor:
         elevation = self.config_of(plan).elevation
-        grid = Grid(cell_m=elevation.cell_m)
+        grid = elevation.grid
         try:
             arrays = from_bytes(Arrays, self._driving_file(plan).read_bytes())
             shared = SharedDriving.read(arrays, grid, elevation.minimum_vehicles)

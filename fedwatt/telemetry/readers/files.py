@@ -19,6 +19,7 @@ from tempfile import gettempdir, mkdtemp
 from zipfile import BadZipFile, ZipFile
 
 import polars as pl
+import polars.selectors as cs
 
 from fedwatt.errors import DataError, optional
 from fedwatt.files import MOST_TIMES, Bounded, unpacked_bound
@@ -28,6 +29,7 @@ TABLES = (".csv", ".tsv", ".parquet")
 NAMED_ONLY = (".txt",)
 PACKED = (".7z", ".zip", ".gz", ".xlsx")
 NAMES_LISTED = 3
+FIRST_YEAR = 1900  # of spreadsheets: day 0 is its eve
 NAMELESS = "__UNNAMED__"
 """How polars calls a column of a sheet whose first cell is empty."""
 # A file may be one's own export or a download.
@@ -223,8 +225,16 @@ def _write_sheets(workbook: Path, folder: Path) -> list[str]:
                 workbook, sheet_name=name, has_header=False, infer_schema_length=None
             )
         file = workbook.name if len(sheets) == 1 else f"{name}.csv"
-        sheet.write_csv(folder / file, include_header=not titled)
+        elapsed_s = cs.duration().dt.total_milliseconds() / 1000
+        sheet = sheet.with_columns(elapsed_s, pl.col(_times_of_day(sheet)).dt.time())
+        sheet.write_csv(folder / file, include_header=not titled, time_format="%H:%M:%S%.3f")
     return [file.name for file in sorted(folder.iterdir())]
+
+
+def _times_of_day(sheet: pl.DataFrame) -> list[str]:
+    """Return the columns with times of day, which a spreadsheet dates to the days around 1900."""
+    dated = sheet.select(cs.datetime().dt.year().max())
+    return [name for name in dated.columns if (dated[name].item() or 0) <= FIRST_YEAR]
 
 
 def _tables_in(archive: Path, sizes: Mapping[str, int]) -> list[str]:

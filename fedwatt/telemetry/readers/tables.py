@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
+import polars.selectors as cs
 
 from fedwatt.errors import DataError, counted
 from fedwatt.telemetry.cleaning.account import Account
@@ -288,12 +289,18 @@ def _read_header(block: bytes, layout: TableLayout, where: str) -> tuple[CsvTabl
 
 
 def scan_parquet(path: Path, where: str) -> tuple[pl.LazyFrame, list[str], int]:
-    """Return the table of a Parquet file, its columns and its number of rows."""
+    """Return the table of a Parquet file, its columns and its number of rows.
+
+    Columns of lists and other structures are left out; elapsed times become seconds.
+    """
     if not path.stat().st_size:
         raise OtherTableError(f"{where} is empty (0 bytes). {AGAIN}, or leave it out.")
     try:
         table = pl.scan_parquet(path)
-        names = table.collect_schema().names()
+        schema = table.collect_schema()
+        names = [n for n, kind in schema.items() if not (kind.is_nested() or kind == pl.Binary)]
+        elapsed_s = cs.duration().dt.total_microseconds() * 1e-6
+        table = table.select(names).with_columns(elapsed_s)
         return table, names, int(table.select(pl.len()).collect().item())
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(

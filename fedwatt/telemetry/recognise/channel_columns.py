@@ -117,6 +117,8 @@ def _unit(sample: TableSample, column: str, channel: str, stated: str) -> tuple[
         # Negative speeds are the channel's all the same: cleaning says what is wrong with them.
         believed = shares[stated] >= PLAUSIBLE or channel == "speed_mps"
         return (stated, "by its name") if believed else ("", "")
+    if channel in KILO_BELOW and set(sample.numbers(column).drop_nulls().unique()) == {0.0, 1.0}:
+        return "", ""  # a switch, on or off
     if channel in KILO_BELOW and largest:
         if largest < KILO_BELOW[channel]:
             return "kW", f"guessed: none is above {largest:.3g}"

@@ -47,7 +47,7 @@ def scope(
     return {"type": "http", "path": path, "client": (client, 1), "headers": headers}
 
 
-def asked(filter: RequestFilter, scope: Any) -> int:
+def status_of(filter: RequestFilter, scope: Any) -> int:
     """The status of the response."""
     statuses: list[int] = []
 
@@ -91,24 +91,24 @@ def answering(status: int) -> Any:
 def test_who_may(path: str, length: int | None, client: str, status: int) -> None:
     filter = RequestFilter(answering(200))
     filter.allowance.spend(PUBLIC, 1)
-    assert asked(filter, scope(path, length, client)) == status
+    assert status_of(filter, scope(path, length, client)) == status
 
 
 def test_announcements_are_short_without_the_fast_path() -> None:
     filter = RequestFilter(answering(200), single=False)
-    assert asked(filter, scope("/v1/fleet/push-messages", SMALL + 1)) == 413
+    assert status_of(filter, scope("/v1/fleet/push-messages", SMALL + 1)) == 413
 
 
 def test_a_long_body_is_read_for_a_connected_and_signed_key_only() -> None:
     """Without that, anybody could fill the server's memory with bodies that Flower reads."""
     filter = RequestFilter(answering(200))
     path = "/v1/fleet/push-messages"
-    assert asked(filter, scope(path, SMALL + 1)) == 401
-    assert asked(filter, scope("/v1/fleet/activate-node", 100)) == 200
-    assert asked(filter, scope(path, SMALL + 1)) == 200
-    assert asked(filter, scope(path, SMALL + 1, time=b"2026-11-19T12:00:01")) == 401
+    assert status_of(filter, scope(path, SMALL + 1)) == 401
+    assert status_of(filter, scope("/v1/fleet/activate-node", 100)) == 200
+    assert status_of(filter, scope(path, SMALL + 1)) == 200
+    assert status_of(filter, scope(path, SMALL + 1, time=b"2026-11-19T12:00:01")) == 401
     filter.allowance.spend(b"nonsense", 1)
-    assert asked(filter, scope(path, SMALL + 1, key=b"nonsense")) == 401
+    assert status_of(filter, scope(path, SMALL + 1, key=b"nonsense")) == 401
 
 
 def test_a_vehicle_sends_one_long_body_at_a_time() -> None:
@@ -122,15 +122,15 @@ def test_a_vehicle_sends_one_long_body_at_a_time() -> None:
 
     filter = RequestFilter(app)
     filter.allowance.spend(PUBLIC, 1)
-    assert asked(filter, scope(path, SMALL + 1)) == 200
+    assert status_of(filter, scope(path, SMALL + 1)) == 200
     assert statuses == [429]
-    assert asked(filter, scope(path, SMALL + 1)) == 200
+    assert status_of(filter, scope(path, SMALL + 1)) == 200
 
 
 @pytest.mark.parametrize(("status", "charged"), [(200, SMALL), (401, 0), (400, 0), (500, 0)])
 def test_only_verified_requests_are_charged(status: int, charged: int) -> None:
     allowance = Allowance()
-    asked(RequestFilter(answering(status), allowance), scope("/v1/fleet/x", SMALL))
+    status_of(RequestFilter(answering(status), allowance), scope("/v1/fleet/x", SMALL))
     assert allowance.left(PUBLIC) == HOURLY_BYTES - charged
 
 
@@ -139,17 +139,17 @@ def test_an_hour_s_quota() -> None:
     allowance = Allowance(clock=lambda: now[0])
     request_filter = RequestFilter(answering(200), allowance)
     allowance.spend(PUBLIC, HOURLY_BYTES - 10)
-    assert asked(request_filter, scope("/v1/fleet/x", 11)) == 429
-    assert asked(request_filter, scope("/v1/fleet/x", 11, key=b"another")) == 200
-    assert asked(request_filter, scope("/v1/fleet/x", 10)) == 200
+    assert status_of(request_filter, scope("/v1/fleet/x", 11)) == 429
+    assert status_of(request_filter, scope("/v1/fleet/x", 11, key=b"another")) == 200
+    assert status_of(request_filter, scope("/v1/fleet/x", 10)) == 200
     # Another spelling of the same key in Base64 has no quota of its own.
     other = scope("/v1/fleet/x", 11)
     name, spelled = other["headers"][0]
     assert spelled.endswith(b"g==")
     other["headers"][0] = (name, spelled[:-3] + b"h==")
-    assert asked(request_filter, other) == 429
+    assert status_of(request_filter, other) == 429
     now[0] = 3601
-    assert asked(request_filter, scope("/v1/fleet/x", 11)) == 200
+    assert status_of(request_filter, scope("/v1/fleet/x", 11)) == 200
 
 
 def test_nobody_uses_up_a_vehicle_s_quota(tmp_path: Path) -> None:

@@ -50,12 +50,12 @@ def test_the_driver_is_asked_as_it_wants_to_be(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "name", "said"),
+    ("code", "name", "warning"),
     [(b"other", "add", "does not take its code"), (b"code", "subtract", "find 'subtract'")],
 )
-def test_a_driver_that_refuses_leaves_it_to_torch(monkeypatch, code, name, said) -> None:
+def test_a_driver_that_refuses_leaves_it_to_torch(monkeypatch, code, name, warning) -> None:
     a_driver(monkeypatch, code)
-    with pytest.warns(UserWarning, match=said):
+    with pytest.warns(UserWarning, match=warning):
         assert cuda_kernels(ADD, (name,), 0) is None
 
 
@@ -70,9 +70,9 @@ def test_a_kernel_writes_where_it_was_told() -> None:
 
 @on_a_gpu
 @pytest.mark.parametrize(
-    ("source", "name", "said"),
+    ("source", "name", "warning"),
     [("no C at all", "add", "NVRTC says"), (ADD, "subtract", "does not find 'subtract'")],
 )
-def test_what_cannot_be_compiled_is_left_to_torch(source: str, name: str, said: str) -> None:
-    with pytest.warns(UserWarning, match=said):
+def test_what_cannot_be_compiled_is_left_to_torch(source: str, name: str, warning: str) -> None:
+    with pytest.warns(UserWarning, match=warning):
         assert cuda_kernels(source, (name,), 0) is None

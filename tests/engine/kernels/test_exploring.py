@@ -20,11 +20,11 @@ Explore = Callable[[StepLoss, Tensor], Tensor]
 
 def rule(function: Explore) -> LocalRule:
     @dataclass(frozen=True, kw_only=True)
-    class Own(LocalRule):
+    class UserRule(LocalRule):
         def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
             return function(loss, weights)
 
-    return Own()
+    return UserRule()
 
 
 def points(*functions: Explore) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ GOLDEN = [
 ]
 
 
-def one(value: float) -> torch.Tensor:
+def row_of(value: float) -> torch.Tensor:
     return torch.tensor([value], dtype=torch.float64)
 
 
@@ -41,7 +41,7 @@ def test_the_pull_follows_the_golden_sequence() -> None:
     for pull, _, ratio in GOLDEN:
         assert LOOP.pull(state).item() == approx(pull, abs=1e-9)
         if ratio is not None:
-            state = LOOP.updated(state, one(ratio), one(1.0), 5.0)
+            state = LOOP.updated(state, row_of(ratio), row_of(1.0), 5.0)
 
 
 def test_the_toy_moves_as_the_pulls_say() -> None:
@@ -55,17 +55,17 @@ def test_the_toy_moves_as_the_pulls_say() -> None:
 def test_a_ratio_of_one_lets_the_pull_fall_to_its_least() -> None:
     state = started(LOOP)
     for _ in range(3):
-        state = LOOP.updated(state, one(1.0), one(1.0), 5.0)
+        state = LOOP.updated(state, row_of(1.0), row_of(1.0), 5.0)
     assert LOOP.pull(state).item() == approx(0.2 * exp(-0.4 * 0.5) ** 3, rel=1e-12)
     for _ in range(40):
-        state = LOOP.updated(state, one(1.0), one(1.0), 5.0)
+        state = LOOP.updated(state, row_of(1.0), row_of(1.0), 5.0)
     assert LOOP.pull(state).item() == approx(1e-3, rel=1e-12)
 
 
 def test_nothing_moves_without_a_ratio_or_on_target() -> None:
     state = started(LOOP)
     for ratio in (torch.nan, 0.5, 0.42, torch.nan):
-        state = LOOP.updated(state, one(ratio), one(1.0), 5.0)
+        state = LOOP.updated(state, row_of(ratio), row_of(1.0), 5.0)
         assert LOOP.pull(state).item() == 0.2
 
 
@@ -76,38 +76,38 @@ def test_a_step_is_bounded_and_so_is_the_pull() -> None:
     state = started(eager)
     pulls = []
     for _ in range(4):
-        state = eager.updated(state, one(-1.0), one(1.0), 0.5)
+        state = eager.updated(state, row_of(-1.0), row_of(1.0), 0.5)
         pulls.append(eager.pull(state).item())
     assert pulls == approx([0.3, 0.45, 0.5, 0.5], rel=1e-12)
 
 
 def test_at_its_limit_for_ten_updates_it_is_saturated_until_the_error_turns() -> None:
     state = started(LOOP)
-    state["log"] = torch.log(one(5.0) / 0.2)
+    state["log"] = torch.log(row_of(5.0) / 0.2)
     for _ in range(10):
         assert LOOP.condition(state).item() == 0.0
-        state = LOOP.updated(state, one(0.0), one(1.0), 5.0)
+        state = LOOP.updated(state, row_of(0.0), row_of(1.0), 5.0)
     assert LOOP.condition(state).item() == 2.0
     # A higher limit is not followed: more pull has not helped.
-    assert LOOP.pull(LOOP.updated(state, one(0.0), one(1.0), 9.0)).item() == approx(5.0)
+    assert LOOP.pull(LOOP.updated(state, row_of(0.0), row_of(1.0), 9.0)).item() == approx(5.0)
     for _ in range(4):
-        state = LOOP.updated(state, one(1.0), one(1.0), 5.0)
+        state = LOOP.updated(state, row_of(1.0), row_of(1.0), 5.0)
     assert LOOP.condition(state).item() == 0.0
     assert LOOP.pull(state).item() < 5.0
 
 
 def test_a_loss_that_stays_high_resets_the_pull_and_makes_the_loop_pause() -> None:
-    state = LOOP.updated(started(LOOP), one(-1.0), one(1.0), 5.0)
+    state = LOOP.updated(started(LOOP), row_of(-1.0), row_of(1.0), 5.0)
     assert LOOP.pull(state).item() > 0.2
     for _ in range(2):  # means of the loss: 5.5, 7.75
-        state = LOOP.updated(state, one(-1.0), one(10.0), 5.0)
+        state = LOOP.updated(state, row_of(-1.0), row_of(10.0), 5.0)
     assert LOOP.pull(state).item() > 0.2
-    state = LOOP.updated(state, one(-1.0), one(10.0), 5.0)
+    state = LOOP.updated(state, row_of(-1.0), row_of(10.0), 5.0)
     assert (LOOP.pull(state).item(), LOOP.condition(state).item()) == (0.2, 1.0)
     for _ in range(10):
         assert LOOP.pull(state).item() == 0.2
-        state = LOOP.updated(state, one(-1.0), one(1.0), 5.0)
-    assert LOOP.pull(LOOP.updated(state, one(-1.0), one(1.0), 5.0)).item() > 0.2
+        state = LOOP.updated(state, row_of(-1.0), row_of(1.0), 5.0)
+    assert LOOP.pull(LOOP.updated(state, row_of(-1.0), row_of(1.0), 5.0)).item() > 0.2
 
 
 def federation(**training) -> Federation:

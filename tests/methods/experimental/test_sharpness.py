@@ -166,12 +166,12 @@ def test_the_mean_over_probes_forgets_by_their_age(monkeypatch: pytest.MonkeyPat
     rule = SharpnessProximal(probe_every=1, keep=0.8)
     result = iter([0.4, 0.2, 0.3])
 
-    def told(start: Start, rows: list[int], slicing: Slicing) -> Tensor:
+    def scripted(start: Start, rows: list[int], slicing: Slicing) -> Tensor:
         rise = next(result)
         slices = torch.tensor([[[1 + rise, 1.0, 1 + rise]]], dtype=torch.float64)
         return slicing.measure(slices.repeat(len(rows), 1, 1))
 
-    monkeypatch.setattr(sharpness, "measured", told)
+    monkeypatch.setattr(sharpness, "measured", scripted)
     client_state = {
         name: value.repeat(2) for name, value in rule.client_state(probes.model).items()
     }

@@ -77,16 +77,16 @@ def test_turns_against_the_fleet_are_counted_and_told_where_asked() -> None:
 
 @pytest.mark.parametrize("name", ["fedavg", "fo-fedavg", "moon", "sam"])
 def test_paths_are_as_long_on_every_engine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(precision: str) -> list[float]:
+    def recorded(precision: str) -> list[float]:
         training = Training(rounds=2, participation=1.0, batch=16, precision=precision)
         fed = Federation(random_fleet(), MLP(4, 8, (6, 5)), training=training, device="cpu")
         rows = fed.train(f"{name}+signals").history.clients
         return [row["efficiency"] for row in rows if row["round"] == 2]
 
-    fast = found("float32")
-    blocks = found("float64")
+    fast = recorded("float32")
+    blocks = recorded("float64")
     monkeypatch.setattr(together.cpu, "train", lambda job, watch: plain.train(job))
-    assert blocks == approx(found("float64"), abs=1e-9)
+    assert blocks == approx(recorded("float64"), abs=1e-9)
     assert fast == approx(blocks, abs=1e-4)
     assert all(0 < value <= 1 + 1e-6 for value in fast) and min(fast) < 0.999
 
@@ -122,8 +122,8 @@ def replies(lengths: list[float], steps: list[int] | None = None, **uploads: Ten
     return Replies(deltas, windows, 9, 9.0, rng, uploads, steps=step_counts)
 
 
-def left(found: Replies) -> list[float]:
-    return Screen().screen(found).deltas.flatten().tolist()
+def left(recorded: Replies) -> list[float]:
+    return Screen().screen(recorded).deltas.flatten().tolist()
 
 
 def test_a_reply_that_is_much_longer_is_left_out_and_a_short_one_is_not() -> None:

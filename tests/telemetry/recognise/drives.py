@@ -1,5 +1,6 @@
 """Invented drives, to be written as any logger would: speed, pack, place and weather."""
 
+from datetime import date, time, timedelta
 from pathlib import Path
 from xml.sax.saxutils import escape
 from zipfile import ZipFile
@@ -80,7 +81,10 @@ def write_workbook(path: Path, frame: pl.DataFrame) -> None:
 
 
 def write_sheets(path: Path, sheets: dict[str, list[tuple[object, ...]]]) -> None:
-    """Write the smallest .xlsx file that spreadsheets open: rows of numbers, texts and nothing."""
+    """Write the smallest .xlsx file that spreadsheets open.
+
+    Its cells are numbers, texts, dates, times of day, elapsed times, or None for nothing.
+    """
     main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
     relation = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
     package = "http://schemas.openxmlformats.org/package/2006"
@@ -89,6 +93,13 @@ def write_sheets(path: Path, sheets: dict[str, list[tuple[object, ...]]]) -> Non
     def cell(value: object) -> str:
         if value is None:
             return "<c/>"
+        if isinstance(value, date):
+            return f'<c s="1"><v>{(value - date(1899, 12, 30)).days}</v></c>'
+        if isinstance(value, timedelta):
+            return f'<c s="3"><v>{value.total_seconds() / 86_400}</v></c>'
+        if isinstance(value, time):
+            seconds = 3600 * value.hour + 60 * value.minute + value.second
+            return f'<c s="2"><v>{seconds / 86_400}</v></c>'
         if isinstance(value, str):
             return f'<c t="inlineStr"><is><t>{escape(value)}</t></is></c>'
         return f"<c><v>{value}</v></c>"
@@ -114,13 +125,17 @@ def write_sheets(path: Path, sheets: dict[str, list[tuple[object, ...]]]) -> Non
         "[Content_Types].xml": f'<Types xmlns="{package}/content-types"><Default Extension="rels" '
         f'ContentType="{kind}-package.relationships+xml"/><Override PartName="/xl/workbook.xml" '
         f'ContentType="{kind}-officedocument.spreadsheetml.sheet.main+xml"/>{"".join(types)}'
-        "</Types>",
+        f'<Override PartName="/xl/styles.xml" ContentType="{kind}-officedocument.spreadsheetml.'
+        'styles+xml"/></Types>',
+        "xl/styles.xml": f'<styleSheet xmlns="{main}"><cellXfs><xf/><xf numFmtId="14"/>'
+        '<xf numFmtId="21"/><xf numFmtId="46"/></cellXfs></styleSheet>',
         "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
         f'Type="{relation}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
         "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{relation}"><sheets>'
         f"{''.join(entries)}</sheets></workbook>",
         "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{package}/relationships">'
-        f"{''.join(links)}</Relationships>",
+        f'{"".join(links)}<Relationship Id="styles" Type="{relation}/styles" '
+        'Target="styles.xml"/></Relationships>',
     }
     with ZipFile(path, "w") as file:
         for name, text in parts.items():

@@ -245,19 +245,19 @@ BREAKS: list[tuple[str, Spoil, bool, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(
-    ("spoil", "made", "said"), [case[1:] for case in BREAKS], ids=[case[0] for case in BREAKS]
+    ("spoil", "made", "sentence"), [case[1:] for case in BREAKS], ids=[case[0] for case in BREAKS]
 )
 def test_a_broken_file_gets_the_right_diagnosis(
-    type_in, monkeypatch, tmp_path, spoil, made, said
+    type_in, monkeypatch, tmp_path, spoil, made, sentence
 ) -> None:
     monkeypatch.setattr(console, "width", 250)  # one line for each column of the file
     spoil(tmp_path / "log.csv")
     status, printed = type_in("data", "import", "auto", "log.csv", "--out", "fleet")
-    for words in said:
+    for words in sentence:
         assert words in printed
     assert status == (0 if made else 2), printed
     assert (tmp_path / "fleet").exists() == made
-    if "seconds" not in " ".join(said):
+    if "seconds" not in " ".join(sentence):
         assert "Lower the minimum" not in printed
 
 

@@ -9,7 +9,7 @@ from fedwatt.telemetry.recognise.understand import understand
 from tests.telemetry.recognise.drives import drive, fleet
 
 
-def found(tmp_path, **columns: pl.Expr | pl.Series | str) -> dict[str, Guess]:
+def guessed(tmp_path, **columns: pl.Expr | pl.Series | str) -> dict[str, Guess]:
     frame = drive(300).select(t="t", **columns)
     frame.write_csv(tmp_path / "log.csv")
     sample = read_sample(tmp_path / "log.csv")
@@ -38,7 +38,7 @@ def test_five_languages(tmp_path, names: str) -> None:
         )
     )
     values = {**columns, names.split("|")[0]: pl.col("speed") * 3.6}
-    guesses = found(tmp_path, **values)
+    guesses = guessed(tmp_path, **values)
     expected = ("speed_mps", "voltage_v", "current_a", "soc", "ambient_c", "elevation_m")
     expected += ("latitude_deg", "longitude_deg")
     assert {name: guesses[name].column for name in expected} == dict(
@@ -59,6 +59,7 @@ def test_five_languages(tmp_path, names: str) -> None:
         ("soc", pl.col("soc") * 100, "soc", "%"),
         ("Power", pl.lit(45.0), "power_w", "kW"),
         ("Battery power", pl.lit(45_000.0), "power_w", "W"),
+        ("Battery power (hp)", pl.lit(60.0), "power_w", "hp"),
         ("ambient", pl.lit(285.0), "ambient_c", "K"),
         ("outside temp", pl.lit(80.0), "ambient_c", "°F"),
         ("outside temp", pl.lit(55.0), "ambient_c", "°F"),
@@ -68,7 +69,7 @@ def test_five_languages(tmp_path, names: str) -> None:
     ],
 )
 def test_units_are_as_stated_or_as_readings_allow(tmp_path, column, values, channel, unit) -> None:
-    guess = found(tmp_path, **{column: values})[channel]
+    guess = guessed(tmp_path, **{column: values})[channel]
     assert (guess.column, guess.unit) == (column, unit)
 
 
@@ -83,17 +84,25 @@ def test_units_are_as_stated_or_as_readings_allow(tmp_path, column, values, chan
     ],
 )
 def test_what_belongs_to_something_else_is_left_alone(tmp_path, column) -> None:
-    assert found(tmp_path, **{column: pl.lit(12.0)}) == {}
+    assert guessed(tmp_path, **{column: pl.lit(12.0)}) == {}
+
+
+@pytest.mark.parametrize(
+    ("readings", "taken"),
+    [(pl.int_range(pl.len()) % 2, False), (pl.lit(0), True), (pl.int_range(pl.len()) % 3, True)],
+)
+def test_a_switch_is_no_power(tmp_path, readings, taken) -> None:
+    assert ("heater_w" in guessed(tmp_path, heater=readings)) == taken
 
 
 def test_the_better_of_two_columns_is_taken(tmp_path) -> None:
-    guesses = found(tmp_path, **{"GPS speed": "speed", "Vehicle Speed": "speed"})
+    guesses = guessed(tmp_path, **{"GPS speed": "speed", "Vehicle Speed": "speed"})
     assert guesses["speed_mps"].column == "Vehicle Speed"
 
 
 @pytest.mark.parametrize(("factor", "unit"), [(3.6, "km/h"), (1.0, "m/s"), (2.23694, "mph")])
 def test_positions_tell_the_unit_of_speed(tmp_path, factor, unit) -> None:
-    guesses = found(tmp_path, v=pl.col("speed") * factor, lat="lat", lon="lon")
+    guesses = guessed(tmp_path, v=pl.col("speed") * factor, lat="lat", lon="lon")
     assert guesses["speed_mps"].unit == unit
     assert guesses["speed_mps"].why == "so the distance fits the positions"
 
@@ -111,7 +120,7 @@ def test_positions_tell_the_unit_of_speed(tmp_path, factor, unit) -> None:
 )
 def test_a_counter_grows_more_than_it_falls(tmp_path, values, channel) -> None:
     numbers = [float(values(n)) for n in range(300)]
-    assert channel in found(tmp_path, **{"Energy (Wh)": pl.Series(numbers)})
+    assert channel in guessed(tmp_path, **{"Energy (Wh)": pl.Series(numbers)})
 
 
 def test_a_column_that_fits_its_name_in_no_unit_is_reported(tmp_path) -> None:

@@ -3,6 +3,7 @@
 How text tables are written: separators, preambles, units, decimal signs, encodings.
 """
 
+from datetime import date, time, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -160,6 +161,35 @@ def test_a_title_and_merged_cells_stand_above_the_header(tmp_path: Path) -> None
     sample = read_sample(find_tables(tmp_path)[0].path)
     assert sample.columns == ["time", "v", "power"]
     assert sample.unit_row("v") == "mph"
+    # 1,235.5 W on average over 299 s.
+    assert energy_wh(tmp_path) == pytest.approx([1235.5 * 299 / 3600], rel=1e-3)
+
+
+def test_a_date_and_a_time_of_day_of_a_spreadsheet_are_read(tmp_path: Path) -> None:
+    header = ("Datum", "Uhrzeit", "v", "power")
+    rows = [
+        (date(2024, 3, 9), time(8, s // 60, s % 60), 30.0 + s % 7, 1234.5 + s % 3)
+        for s in range(300)
+    ]
+    write_sheets(tmp_path / "log.xlsx", {"log": [header, *rows]})
+    assert understand(tmp_path).tables["time"]["column"] == ["Datum", "Uhrzeit"]
+    # 1,235.5 W on average over 299 s.
+    assert energy_wh(tmp_path) == pytest.approx([1235.5 * 299 / 3600], rel=1e-3)
+
+
+def test_an_elapsed_time_of_a_spreadsheet_is_in_seconds(tmp_path: Path) -> None:
+    rows = [(timedelta(seconds=s), 30.0 + s % 7, 1234.5 + s % 3) for s in range(300)]
+    write_sheets(tmp_path / "log.xlsx", {"log": [("Time", "v", "power"), *rows]})
+    # 1,235.5 W on average over 299 s.
+    assert energy_wh(tmp_path) == pytest.approx([1235.5 * 299 / 3600], rel=1e-3)
+
+
+def test_elapsed_times_and_lists_in_parquet_do_no_harm(tmp_path: Path) -> None:
+    second = pl.int_range(300, eager=True)
+    rows = pl.DataFrame({"v": 30.0 + second % 7, "power": 1234.5 + second % 3}).with_columns(
+        time=pl.duration(seconds=second), cells=pl.lit([3.9, 4.0]), raw=pl.lit(b"\xff\x00")
+    )
+    rows.write_parquet(tmp_path / "log.parquet")
     # 1,235.5 W on average over 299 s.
     assert energy_wh(tmp_path) == pytest.approx([1235.5 * 299 / 3600], rel=1e-3)
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, SettingError
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings, build_fleet
-from reproduction.experiments import (
+from fedwatt.windows.experiments import (
     REGIMES,
     deal,
     dirichlet_shares,
@@ -87,7 +87,7 @@ def test_skew_by_hand():
 @given(st.integers(1, 8), st.integers(0, 5), st.floats(0.05, 50))
 def test_shares_are_met_to_within_a_trip(clients, seed, alpha):
     shares = dirichlet_shares(alpha, clients, np.random.default_rng(seed))
-    dealt = deal(FLEET, shares)
+    dealt = deal(FLEET, shares, seed)
     total = Counter(trip_regime(trip) for vehicle in FLEET for trip in vehicle.trips)
     for client, trips in enumerate(dealt):
         counts = Counter(trip_regime(trip) for _, trip in trips)
@@ -155,3 +155,19 @@ def test_clients_build_a_fleet_and_stay_marked_as_simulated():
 def test_a_partition_with_too_few_trips_is_refused():
     with pytest.raises(DataError, match="fewer clients"):
         repartition(FLEET, "mild", 100)
+
+
+def test_another_seed_deals_other_trips():
+    dealt, other = (repartition(FLEET, "mild", 4, seed) for seed in (0, 1))
+    assert names(dealt) == names(other)
+    assert [names([client]) for client in dealt] != [names([client]) for client in other]
+
+
+def test_unknown_recipes_and_mixed_kinds_are_refused():
+    with pytest.raises(SettingError, match="Did you mean 'severe'"):
+        repartition(FLEET, "sever", 3)
+    for recipe in ("dirichlet:", "dirichlet:-1", "dirichlet:nan", "dirichlet"):
+        with pytest.raises(SettingError, match="positive"):
+            repartition(FLEET, recipe, 3)
+    with pytest.raises(DataError, match="each kind by itself"):
+        repartition([*FLEET, make({"slow": 3}, "c", kind="bus")], "mild", 2)

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedwatt.errors import DataError, SettingError
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
-from reproduction.experiments import corrupt_some, corrupted, repartition
+from fedwatt.windows.experiments import corrupt_some, corrupted, repartition
 from tests.windows.toys import make_vehicle, same_trips
 
 SETTINGS = DataSettings(window=60)
@@ -71,3 +72,13 @@ def test_noise_and_partition_keep_the_recording_of_a_trip():
     (dealt,) = repartition([vehicle], "mild", 1)
     by_name = {trip.name: trip.recording for trip in dealt.trips}
     assert (by_name["car/4"], by_name["car/6"]) == ("car/1", "car/6")
+
+
+def test_a_missing_channel_and_a_wrong_noise_are_refused():
+    channels = {"speed_mps": np.ones(80), "soc": np.ones(80)}
+    bare = Vehicle("car", tuple(Trip(str(number), channels) for number in range(4)))
+    with pytest.raises(DataError, match="no channel 'energy_wh'"):
+        corrupted(bare, 0.5, SETTINGS)
+    for noise in (0.0, -1.0, float("nan")):
+        with pytest.raises(SettingError, match="must be a positive number"):
+            corrupt_some([CAR], 0.2, noise, SETTINGS)

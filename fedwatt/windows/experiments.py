@@ -18,7 +18,7 @@ from itertools import chain, pairwise
 import numpy as np
 from numpy.random import Generator
 
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, SettingError, unknown
 from fedwatt.randomness import generator
 from fedwatt.telemetry.trip import FloatArray, Trip, Vehicle
 from fedwatt.windows.client import DataSettings, split_of_trips
@@ -63,20 +63,29 @@ def dirichlet_shares(alpha: float, clients: int, rng: Generator) -> FloatArray:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def repartition(vehicles: Iterable[Vehicle], recipe: str, clients: int) -> list[Vehicle]:
+def repartition(
+    vehicles: Iterable[Vehicle], recipe: str, clients: int, seed: int = 0
+) -> list[Vehicle]:
     """Return `clients` new clients to whom the trips of the vehicles are dealt by a recipe.
 
     Every trip goes to exactly one client, and each client's share of a regime is met to within one
     trip. Clients are named "client-001" and so on, their trips "vehicle/trip".
     """
     ordered = sorted(vehicles, key=lambda vehicle: natural_key(vehicle.name))
-    name, _, alpha = recipe.partition(":")
-    for attempt in range(DRAWS if alpha else 1):
-        rng = generator(0, "partition", recipe, clients, attempt)
-        shares = (
-            dirichlet_shares(float(alpha), clients, rng) if alpha else mixture_shares(name, clients)
+    alpha = _alpha(recipe)
+    kinds = sorted({vehicle.kind for vehicle in ordered})
+    if len(kinds) > 1:
+        raise DataError(
+            f"Trips of {' and '.join(kinds)} vehicles cannot be dealt to the same clients. "
+            "Partition each kind by itself."
         )
-        dealt = deal(ordered, shares)
+    for attempt in range(1 if alpha is None else DRAWS):
+        if alpha is None:
+            shares = mixture_shares(recipe, clients)
+        else:
+            rng = generator(seed, "partition", recipe, clients, attempt)
+            shares = dirichlet_shares(alpha, clients, rng)
+        dealt = deal(ordered, shares, seed)
         recorded = [{(v.name, trip.recording) for v, trip in trips} for trips in dealt]
         if min(map(len, recorded)) >= len(SPLITS):
             return [_client(number, trips, ordered) for number, trips in enumerate(dealt, start=1)]
@@ -86,7 +95,9 @@ def repartition(vehicles: Iterable[Vehicle], recipe: str, clients: int) -> list[
     )
 
 
-def deal(vehicles: Iterable[Vehicle], shares: FloatArray) -> list[list[tuple[Vehicle, Trip]]]:
+def deal(
+    vehicles: Iterable[Vehicle], shares: FloatArray, seed: int
+) -> list[list[tuple[Vehicle, Trip]]]:
     """Return the trips of each client; `shares` is [regimes, clients].
 
     Trips of a regime queue in an order drawn trip by trip, and the queue is cut by the shares. The
@@ -96,7 +107,7 @@ def deal(vehicles: Iterable[Vehicle], shares: FloatArray) -> list[list[tuple[Veh
     for vehicle in vehicles:
         for trip in vehicle.trips:
             recordings.setdefault((vehicle.name, trip.recording), []).append((vehicle, trip))
-    draws = {key: generator(0, "partition order", *key).random() for key in recordings}
+    draws = {key: generator(seed, "partition order", *key).random() for key in recordings}
     queues: list[list[list[tuple[Vehicle, Trip]]]] = [[] for _ in REGIMES]
     for key in sorted(recordings, key=lambda key: (draws[key], *key)):
         queues[trip_regime(*(trip for _, trip in recordings[key]))].append(recordings[key])
@@ -107,6 +118,25 @@ def deal(vehicles: Iterable[Vehicle], shares: FloatArray) -> list[list[tuple[Veh
         for client, (start, stop) in enumerate(pairwise([0, *cuts])):
             dealt[client] += chain.from_iterable(queue[start:stop])
     return dealt
+
+
+def _alpha(recipe: str) -> float | None:
+    """Return α of "dirichlet:α", or None for another recipe."""
+    name, _, value = recipe.partition(":")
+    if name != "dirichlet":
+        if recipe not in SKEWS:
+            raise SettingError(unknown("partition", recipe, [*SKEWS, "dirichlet:0.3"]))
+        return None
+    try:
+        alpha = float(value)
+    except ValueError:
+        alpha = math.nan
+    if not 0 < alpha < math.inf:
+        raise SettingError(
+            f"partition '{recipe}': the number after 'dirichlet:' must be positive, such as 0.1 "
+            "(very uneven) or 100 (nearly even)."
+        )
+    return alpha
 
 
 def _client(number: int, trips: list[tuple[Vehicle, Trip]], vehicles: list[Vehicle]) -> Vehicle:
@@ -131,7 +161,7 @@ def _client(number: int, trips: list[tuple[Vehicle, Trip]], vehicles: list[Vehic
 NOISE_BLOCK_S = 60
 
 
-def corrupted(vehicle: Vehicle, noise: float, settings: DataSettings) -> Vehicle:
+def corrupted(vehicle: Vehicle, noise: float, settings: DataSettings, seed: int = 0) -> Vehicle:
     """Return the vehicle with noise in the energy of its training trips.
 
     The energy of each minute is off by `noise` standard deviations of a minute's energy; `settings`
@@ -139,12 +169,18 @@ def corrupted(vehicle: Vehicle, noise: float, settings: DataSettings) -> Vehicle
     """
     split_of = split_of_trips(vehicle, settings)
     training = [trip for trip in vehicle.trips if split_of.get(trip.name) == "train"]
+    for trip in training:
+        if "energy_wh" not in trip.channels:
+            raise DataError(
+                f"Vehicle '{vehicle.name}', trip '{trip.name}' has no channel 'energy_wh' to add "
+                "noise to. Leave the vehicle out."
+            )
     spread_wh = _minute_spread_wh(training)
 
     def corrupt(trip: Trip) -> Trip:
         if trip not in training:
             return trip
-        rng = generator(0, "fault", "label noise", vehicle.name, trip.name)
+        rng = generator(seed, "fault", "label noise", vehicle.name, trip.name)
         blocks = -(-trip.seconds // NOISE_BLOCK_S)
         error_wh = rng.normal(scale=noise * spread_wh / NOISE_BLOCK_S, size=blocks)
         noisy_wh = trip.channels["energy_wh"] + np.repeat(error_wh, NOISE_BLOCK_S)[: trip.seconds]
@@ -166,9 +202,14 @@ def _minute_spread_wh(trips: Iterable[Trip]) -> float:
 
 
 def corrupt_some(
-    vehicles: Iterable[Vehicle], share: float, noise: float, settings: DataSettings
+    vehicles: Iterable[Vehicle], share: float, noise: float, settings: DataSettings, seed: int = 0
 ) -> Iterator[Vehicle]:
     """Yield the vehicles, each corrupted with probability `share` by a draw keyed by its name."""
-    for vehicle in vehicles:
-        noisy = generator(0, "spoiled", vehicle.name).random() < share
-        yield corrupted(vehicle, noise, settings) if noisy else vehicle
+    if not 0 < noise < math.inf:
+        raise SettingError(f"The noise must be a positive number, not {noise}.")
+    return (
+        corrupted(vehicle, noise, settings, seed)
+        if generator(seed, "spoiled", vehicle.name).random() < share
+        else vehicle
+        for vehicle in vehicles
+    )
