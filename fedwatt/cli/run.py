@@ -73,11 +73,12 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train methods on a fleet and write a run folder with a report."""
-    from fedwatt.runs.defaults import WITH_ELEVATION, WITHOUT_ELEVATION, choose_recipe
+    from fedwatt.runs.defaults import RECORDED, WITH_ELEVATION, WITHOUT_ELEVATION, choose_recipe
     from fedwatt.runs.run import Run
 
     out = options.folder_for(out, resume)
-    features = {True: WITH_ELEVATION, False: WITHOUT_ELEVATION}.get(elevation)  # type: ignore[arg-type]
+    with_elevation = RECORDED if data else WITH_ELEVATION
+    features = {True: with_elevation, False: WITHOUT_ELEVATION}.get(elevation)  # type: ignore[arg-type]
     chosen = options.configuration(
         config,
         out,

@@ -145,10 +145,10 @@ def _elevation_map(
     if not learns_elevation(config):
         return read_map_file(Path(config.elevation.source))
     shared = read_map_file(run / "elevation_map.parquet")
-    own_map = vehicle_elevation(vehicle, config, shared)
-    if own_map is not None and not own_map.nodes and trips < FEWEST_TO_LEAVE_MAP:
+    vehicle_map = vehicle_elevation(vehicle, config, shared)
+    if vehicle_map is not None and not vehicle_map.nodes and trips < FEWEST_TO_LEAVE_MAP:
         return with_undriven_nodes(shared)
-    return own_map
+    return vehicle_map
 
 
 def _fine_tuned(trained: TrainedModel, client: Client) -> tuple[TrainedModel, PersonalisedModel]:

@@ -127,7 +127,7 @@ def _chosen(
     settings: Personalisation,
     rates: Sequence[float],
 ) -> Iterator[PersonalisedModel]:
-    """Yield the best model of each vehicle of a stack, which begins at `anchor` [P, D]."""
+    """Yield the best-validated model of each vehicle; fine-tuning begins at `anchor` [P, D]."""
 
     def error_of(weights: Tensor, vehicle: int) -> float:
         return validation_error(federation.model, weights, federation.pool, vehicle)

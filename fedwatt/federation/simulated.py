@@ -72,7 +72,7 @@ class SimulatedVehicles:
         return {name: new_table(value, runs, vehicles) for name, value in initial.items()}
 
     def present(self, state: State | None) -> Present:
-        """Draw A_t of every run from its seed."""
+        """Draw the available vehicles A_t of every run from its seed."""
         members = self.members
         terms = self.local.terms
         vehicles = len(members.population)

@@ -180,5 +180,5 @@ class TripMemory:
 
     @staticmethod
     def from_json(entry: Mapping[str, Any]) -> "TripMemory":
-        """Return the memory of which `dataclasses.asdict` made the entry."""
+        """Return the memory from an entry that `dataclasses.asdict` made."""
         return TripMemory(**{**entry, "past": [PastTrip(**trip) for trip in entry["past"]]})

@@ -198,7 +198,7 @@ def differences_table(run: RunTables) -> ReportTable:
 
 
 def strata_table(run: RunTables) -> ReportTable:
-    """Return final error by driving regime."""
+    """Return the table of final errors by driving regime."""
     errors = [stratum_rmse(run, method) for method in run.methods]
     strata = list(dict.fromkeys(name for by_stratum in errors for name in by_stratum))
     return ReportTable(

@@ -26,6 +26,8 @@ from fedwatt.windows.vehicle_trips import recorded_target
 WITHOUT_ELEVATION = "base"
 WITH_ELEVATION = f"{WITHOUT_ELEVATION}, elevation"
 """Features of a model that knows climb and descent."""
+RECORDED = f"{WITHOUT_ELEVATION}, physics, elevation, journey"
+"""Features of recorded vehicles: the ridge needs physics and the time since departure."""
 POSITIONS = frozenset({"latitude_deg", "longitude_deg"})
 MEASURED = "elevation_m"
 
@@ -111,7 +113,7 @@ def stored_recipe(fleet: Path) -> RunRecipe:
     sections["model"] = {"mixture": True}
     missing = "; without elevation, because no vehicle has positions or measured elevation"
     if channels >= POSITIONS or MEASURED in channels:
-        sections["data"]["features"] = WITH_ELEVATION
+        sections["data"]["features"] = RECORDED
         missing = ""
     elevation = RunRecipe.elevation
     if MEASURED in channels:

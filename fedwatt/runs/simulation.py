@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -126,7 +127,8 @@ class Simulation(RunBackend):
         config = run.config
         choice = config.methods[0]
         fleet = self.fleet(run)
-        federation = federation_for(config, choice, fleet, model=self.model_given)
+        federation_of = partial(federation_for, config, choice, model=self.model_given)
+        federation = federation_of(fleet)
         evaluated = federation.evaluated
         share = config.training.participation
         if config.asynchronous.buffer:
@@ -135,18 +137,15 @@ class Simulation(RunBackend):
         level = None
         if learns_elevation(config):
             learners = frozenset(evaluated.fleet.name(k) for k in baseline_vehicles(evaluated))
-            alone.append(open_fleet(config, learned_alone(config, learners)))
+            alone.append(federation_of(open_fleet(config, learned_alone(config, learners))))
             if features := features_without_elevation(config.data.features):
                 data = replace(config.data, features=features)
-                alone.append(open_fleet(replace(config, data=data)))
-                level = federation_for(config, choice, alone[-1], model=self.model_given)
+                level = federation_of(open_fleet(replace(config, data=data)))
+                alone.append(level)
         rows = baseline_rows(
             evaluated,
             share,
-            alone=[
-                federation_for(config, choice, vehicle_map, model=self.model_given)
-                for vehicle_map in alone
-            ],
+            alone=alone,
             personalisation=config.personalisation,
             on_done=run.observer.on_baseline,
             pooled=not fleet.is_lazy,

@@ -9,7 +9,7 @@ import pytest
 from fedwatt.errors import DataError
 from fedwatt.methods.catalogue import RECOMMENDED
 from fedwatt.runs.config import RunConfig, from_tables
-from fedwatt.runs.defaults import BUILT_IN, PLAIN, WITH_ELEVATION, choose_recipe
+from fedwatt.runs.defaults import BUILT_IN, PLAIN, RECORDED, WITH_ELEVATION, choose_recipe
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.store import write_fleet
 
@@ -74,7 +74,7 @@ def test_a_stored_fleet_gets_what_its_channels_allow(
     config = from_tables(filled(inputs))
     assert [choice.label for choice in config.methods] == [RECOMMENDED]
     assert config.personalisation.enabled and config.data.align and config.model.mixture
-    assert (config.data.features == WITH_ELEVATION) == elevation
+    assert (config.data.features == RECORDED) == elevation
     assert sentence in " ".join(choose_recipe(inputs).sentences(config))
 
 

@@ -32,7 +32,7 @@ LEAST_ACCUMULATION: Final = 0.01
 
 
 class PlainBackend(DeployedBackend):
-    """Connected vehicles of which every update is seen."""
+    """Connected vehicles whose single updates the server sees: no secure aggregation."""
 
     evaluators = 200
 

@@ -264,7 +264,7 @@ class EventLog:
             self.write([{**line, "round": self.round, "reason": reason[:200]}])
 
     def write(self, lines: Iterable[dict[str, Any]]) -> None:
-        """Add lines; those of one request have the time of its end."""
+        """Append lines to the log with the present time, the same for all."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         rows = [{"at": at, **line} for line in lines]
         self.troubled |= {row["vehicle"] for row in rows if row["event"] in TROUBLES}

@@ -82,7 +82,7 @@ class ArrayField:
 
 @dataclass(frozen=True)
 class ValueField:
-    """A value that may leave a vehicle."""
+    """The type and largest size of a value that may leave a vehicle."""
 
     kind: type
     most: int = 1
