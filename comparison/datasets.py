@@ -24,6 +24,7 @@ from fedwatt.telemetry.store import read_fleet
 from fedwatt.windows import SPLITS, Client, DataSettings, Fleet, build_fleet
 from fedwatt.windows.experiments import repartition
 from fedwatt.windows.splits import natural_key
+from reproduction.data import with_known_climate
 
 TRIPS: Final = 20
 """Trips of an electrified vehicle that are used: its first ones."""
@@ -110,7 +111,7 @@ def open_dataset(dataset: Dataset, stored: Mapping[str, Path]) -> Fleet:
 def _vehicles(dataset: Dataset, stored: Mapping[str, Path]) -> Sequence[Vehicle]:
     if not dataset.stored:
         return list(synthetic_vehicles(20))
-    vehicles: Iterable[Vehicle] = read_fleet(stored[dataset.stored])
+    vehicles: Iterable[Vehicle] = map(with_known_climate, read_fleet(stored[dataset.stored]))
     if dataset.stored == "electrified":
         vehicles = (first_trips(vehicle, TRIPS) for vehicle in vehicles)
     vehicles = islice(vehicles, dataset.vehicles or None)

@@ -259,17 +259,24 @@ def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> 
 
 
 def slim(vehicle: Vehicle) -> Vehicle:
-    """Return the vehicle with the channels that features and labels need.
-
-    The paper's features know no unknown power: a heater that never reports counts as off.
-    """
+    """Return the vehicle with the channels that features and labels need."""
     unused = {*POSITION, "current_a", "voltage_v", "soc", "elevation_m", "grade"}
+    trips = [
+        replace(trip, channels={c: v for c, v in trip.channels.items() if c not in unused})
+        for trip in vehicle.trips
+    ]
+    return with_known_climate(replace(vehicle, trips=tuple(trips)))
+
+
+def with_known_climate(vehicle: Vehicle) -> Vehicle:
+    """Return the vehicle with a heater or air conditioning that never reports switched off.
+
+    The paper's features know no unknown power.
+    """
     trips = []
     for trip in vehicle.trips:
-        channels = {c: v for c, v in trip.channels.items() if c not in unused}
-        for power in MAY_BE_UNKNOWN:
-            channels[power] = np.nan_to_num(channels[power], nan=0.0)
-        trips.append(replace(trip, channels=channels))
+        climate = {p: np.nan_to_num(trip.channels[p], nan=0.0) for p in MAY_BE_UNKNOWN}
+        trips.append(replace(trip, channels={**trip.channels, **climate}))
     return replace(vehicle, trips=tuple(trips))
 
 

@@ -1,9 +1,13 @@
 """The page and README's verdict are functions of the records alone."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from reproduction.claims import ASSERTIONS, headline_verdicts
 from reproduction.lab import Lab
+from reproduction.main_results import tuned
 from reproduction.markdown import BEGIN, END, ROOT, readme_block, with_block, write_markdown
 from reproduction.record import scale_of_records
 from reproduction.scale import scale_of
@@ -41,6 +45,22 @@ def test_verdicts_judged_again_are_those_of_page_and_readme(view) -> None:
     count = ("None", "One", "Two", "Three", "Four", "Five", "Six", "Seven")[supported]
     assert page.count(f"{count} of the paper's seven claims") == 1
     assert f"{count} of the paper's seven claims" in readme_block(view)
+
+
+def test_an_altered_record_changes_the_verdict_and_the_page(view, tmp_path) -> None:
+    key, record = next(
+        (key, record)
+        for key, record in view.lab._known.items()
+        if record is view.get(tuned(view.setting.scale, "ved", "fo-ri-fedavg"))
+    )
+    better = dict(record.rounds) | {"test_rmse": record.rounds["test_rmse"] * np.float32(0.5)}
+    records = dict(view.lab._known) | {key: replace(record, rounds=better)}
+    altered = replace(view.lab, out=tmp_path, _known=records, _settings={}, records=None)
+    page = write_markdown(altered, tmp_path / "reproduction.md").read_text(encoding="utf-8")
+    assert "lower than 10 of 30 tuned rivals" in page
+    assert page != PAGE.read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert with_block(readme, View(view.setting, altered)) != readme
 
 
 def test_the_page_and_the_block_are_short(view) -> None:
