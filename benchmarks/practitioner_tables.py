@@ -336,10 +336,13 @@ def page_block(tasks: Sequence[Comparison]) -> str:
         for name, cells in entry.peers.items():
             if not cells or name not in SHORT_NAMES:
                 continue
-            ours, theirs = (list(side.values()) for side in on_same(entry.fedwatt, cells))
+            both = on_same(entry.fedwatt, cells)
+            splits = len({split for split, _ in both[0]})
+            ours, theirs = (list(side.values()) for side in both)
             measures = (median_error, mean_error) if entry.unit == "%" else (rmse,)
             gaps = [f"{100 * (1 - m(ours) / m(theirs)):.1f}" for m in measures]
-            margins.append(f"{' / '.join(gaps)} % than those of {SHORT_NAMES[name]}")
+            peer = f"{SHORT_NAMES[name]} ({splits} splits)"
+            margins.append(f"{' / '.join(gaps)} % than those of {peer}")
         sentences.append(f"{entry.task.rpartition(',')[0]}: {', '.join(margins)}")
     return (
         "fedwatt's errors are lower by (trips: median / mean; windows: RMSE), "

@@ -47,9 +47,10 @@ from benchmarks.practitioner_links import (
 from benchmarks.ved_trips import LEAST_M, NAMES, vehicles_of
 from fedwatt.edge.calibration import CalibrationTrip
 from fedwatt.edge.card import ModelCard
-from fedwatt.edge.trips import outcome, remembered_wh
+from fedwatt.edge.trips import outcome, past_trips
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.files import write_text
+from fedwatt.journeys.memory import remembered_offset, trip_coldness
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows import DataSettings, build_client
@@ -257,18 +258,17 @@ def route_split(folder: Path, seed: int, tuned: Tuned) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------ boosted trees
 def summaries(series: FloatArray, ends: IntArray, window: int) -> FloatArray:
-    """Return mean, spread and the means of both halves of each feature, [windows, 4 · features]."""
+    """Return mean, the means of both halves and spread of each feature, [windows, 4 · features].
+
+    Each window by itself and rounded: noise of sums over the whole series would tell trees where in
+    it a window lies.
+    """
     parts = []
-    for first, length in ((0, window), (0, window // 2), (window // 2, window // 2)):
-        parts.append(_means(series, ends + 1 - window + first, length))
-    square = _means(series**2, ends + 1 - window, window)
-    spread = np.sqrt(np.maximum(square - parts[0] ** 2, 0.0))
-    return np.hstack([*parts, spread]).astype(np.float32)
-
-
-def _means(series: FloatArray, begins: IntArray, length: int) -> FloatArray:
-    total = np.concatenate([np.zeros((1, series.shape[1])), np.cumsum(series, axis=0)])
-    return np.asarray((total[begins + length] - total[begins]) / length)
+    for some in np.array_split(ends, len(ends) // 4096 + 1):
+        rows = series[some[:, None] + np.arange(1 - window, 1)]
+        halves = (rows[:, : window // 2].mean(axis=1), rows[:, window // 2 :].mean(axis=1))
+        parts.append(np.hstack([rows.mean(axis=1), *halves, rows.std(axis=1)]))
+    return np.concatenate(parts).round(4).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,12 +352,15 @@ def boosted_rows(
     }
     for number, vehicle in enumerate(vehicles):
         scale_wh = build_client(vehicle, settings_of_split).label_scale_wh
-        own_card = replace(card, vehicle=vehicle.name, memory_scale_wh=scale_wh)
-        model: Any = BoostedModel(booster, number, own_card)
+        model: Any = BoostedModel(booster, number, replace(card, vehicle=vehicle.name))
         splits = split_of_trips(vehicle, settings_of_split)
         tested = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
         plain = [outcome(model, trip, vehicle.name) for trip in tested]
-        offsets = [remembered_wh(model, trip, vehicle) for trip in tested]
+        past = past_trips(model, vehicle.trips, scale_wh)
+        offsets = [
+            scale_wh * remembered_offset(past, trip.start_time_s, trip_coldness(trip))
+            for trip in tested
+        ]
         for row, offsets_wh in ((PLAIN, [0.0] * len(tested)), (WITH_MEMORY, offsets)):
             off = [
                 (made.windows_wh + offset_wh - made.measured_wh)[::5]

@@ -71,7 +71,7 @@ def test_hills_from_the_command_line(tmp_path, monkeypatch):
     assert "It reads climb from positions" in says(*export)
     reach = ("--soc", "80", "--capacity", "20", "--html", "way.html")
     assert "climb, descent" in says("predict", "m.onnx", "way.csv", *reach)
-    assert "Height since the trip began" in (tmp_path / "way.html").read_text()
+    assert "Elevation above the start" in (tmp_path / "way.html").read_text()
     assert "its climb is unknown" in says("predict", "m.onnx", "level.csv")
     for words in (
         (*export[:-1], "none.parquet"),

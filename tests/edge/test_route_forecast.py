@@ -66,7 +66,7 @@ def test_the_page_shows_every_route_and_where_the_charge_ends(file, ways):
     for word in ("short", "long", "Expected speed", "Energy since the start", "State of charge"):
         assert word in page
     assert "the battery would be empty after" in page
-    assert "Height above the start" not in page  # no hills are known to this model
+    assert "Elevation above the start" not in page  # no hills are known to this model
     assert any("be empty" in remark for remark in plan.remarks())
 
 

@@ -8,9 +8,10 @@ import pytest
 from reproduction.catalogue import STUDIES
 from reproduction.cell import Cell
 from reproduction.judges import JUDGES
-from reproduction.record import Record
+from reproduction.record import MADE_WITH, Record
 from reproduction.scale import SCALES
 from reproduction.study import Setting
+from tests.reproduction.records import PROVENANCE
 
 VEHICLES = 8
 SMOKE = SCALES["smoke"]  # 6 rounds: t = 20 of 300 is round 1, 50 is 1, 100 is 2 and 200 is 4
@@ -38,7 +39,7 @@ def record(cell: Cell, drift: dict[int, int]) -> Record:
     windows = {"train": 1, "test": 1}
     fleet = {"source": "toy", "vehicles": VEHICLES, "windows": windows}
     fleet |= {"labels": {"measured": 0, "simulated": VEHICLES}}
-    facts = {"fleet": fleet, "device": "cpu", "pull": 0.05, "flat": 0.0}
+    facts = {"fleet": fleet, "device": "cpu", "pull": 0.05, "flat": 0.0, MADE_WITH: PROVENANCE}
     return Record(cell, facts, row, vehicles)
 
 
