@@ -4,7 +4,7 @@ import signal
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -27,13 +27,13 @@ from fedwatt.cli import (
 from fedwatt.cli.console import Panels, console, errors
 from fedwatt.errors import FedwattError, needs_extra
 
-TRAIN: Final = "Train"
-PREDICT: Final = "Predict"
-DATA: Final = "Data"
-DEPLOY: Final = "Deploy"
-ANALYSE: Final = "Analyse"
-MAINTAIN: Final = "Maintain (in a checkout of fedwatt's repository)"
-PACKAGES: Final = {
+TRAIN = "Train"
+PREDICT = "Predict"
+DATA = "Data"
+DEPLOY = "Deploy"
+ANALYSE = "Analyse"
+MAINTAIN = "Maintain (in a checkout of fedwatt's repository)"
+PACKAGES = {
     "compare": "comparison",
     "reproduce": "reproduction",
     "bench": "benchmarks",

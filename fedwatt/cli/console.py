@@ -6,7 +6,7 @@ from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import typer
@@ -102,7 +102,7 @@ def wait_for_interrupt() -> None:
 typer.core.HAS_RICH = False
 
 
-ORDER: Final = ("Train", "Predict", "Data", "Deploy", "Analyse")
+ORDER = ("Train", "Predict", "Data", "Deploy", "Analyse")
 """Panels of the first screen; others follow."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from fedwatt.runs.config import RunConfig
     from fedwatt.runs.defaults import RunRecipe
 
-METHOD_HELP: Final = "Choose a method; 'fedwatt list' shows all."
-OUT_HELP: Final = "Write to this file or folder."
-SEEDS_HELP: Final = "Set the seeds, trained together, such as 1,2,3."
+METHOD_HELP = "Choose a method; 'fedwatt list' shows all."
+OUT_HELP = "Write to this file or folder."
+SEEDS_HELP = "Set the seeds, trained together, such as 1,2,3."
 
 Out = Annotated[Path, typer.Option("--out", help=OUT_HELP)]
 Html = Annotated[Path | None, typer.Option("--html", help="Write a page to this file.")]

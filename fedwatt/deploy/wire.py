@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,11 @@ from fedwatt.errors import DataError
 Value = Any
 """A bool, int, float, str or bytes, or a list of one of these; readers check which."""
 
-LARGEST_HEADER: Final = 4_000_000
+LARGEST_HEADER = 4_000_000
 """Bytes: the names of ten thousand vehicles take about 300,000."""
-HEADER: Final = "fedwatt"
+HEADER = "fedwatt"
 """The entry of the metadata that holds values, and lengths of byte strings."""
-BYTES: Final = "bytes:"
+BYTES = "bytes:"
 """Before the names of arrays that hold bytes."""
 
 

@@ -14,7 +14,6 @@ ridge beside a fine-tuned network likewise. The file is written as a member's is
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 import torch
 
@@ -47,9 +46,9 @@ from fedwatt.windows.scaling import FleetScaling
 from fedwatt.windows.splits import SPLITS
 from fedwatt.windows.vehicle_trips import UNSEEN_SPLIT, prepared, recordings, usable_trips
 
-FEWEST_TO_TUNE: Final = 5
+FEWEST_TO_TUNE = 5
 """Trips without which validation trips are too few to choose a fine-tuned network."""
-FEWEST_TO_LEAVE_MAP: Final = 20
+FEWEST_TO_LEAVE_MAP = 20
 """Trips without which validation trips are too few to give the fleet's whole map up."""
 
 

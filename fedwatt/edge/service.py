@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.resources import files
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 from fedwatt import __version__
@@ -41,15 +41,15 @@ try:
 except ImportError as problem:  # pragma: no cover
     raise SettingError("The service needs Starlette: pip install 'fedwatt[serve]'.") from problem
 
-HOST: Final = "127.0.0.1"
-PORT: Final = 8765
-LARGEST_BODY: Final = 4_000_000
-COMPUTING: Final = 4
+HOST = "127.0.0.1"
+PORT = 8765
+LARGEST_BODY = 4_000_000
+COMPUTING = 4
 """Requests that are computed at a time; more wait up to `SECONDS`, and `CONNECTIONS` may wait."""
-CONNECTIONS: Final = 64
-SECONDS: Final = 10.0
+CONNECTIONS = 64
+SECONDS = 10.0
 """In which a request's headers, then its body, must arrive, and in which it is computed."""
-OPEN: Final = ("/", "/health", "/openapi.json")
+OPEN = ("/", "/health", "/openapi.json")
 """Paths that need no token."""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -59,14 +59,12 @@ class MapLine:
     metres: FloatArray
 
 
-KM_PER_DEGREE: Final = 111.2
-PIECES: Final = 250
-SHORTEST_PIECE_M: Final = 150.0
+KM_PER_DEGREE = 111.2
+PIECES = 250
+SHORTEST_PIECE_M = 150.0
 """Length below which energy per kilometre is mostly that of one stop or one start."""
-MAP_HEIGHTS_IN: Final = (1.5, 3.6)
-LOW_TO_HIGH: Final = LinearSegmentedColormap.from_list(
-    "use", ("#3a86c8", "#2fae7c", "#d9a21b", "#d6492f")
-)
+MAP_HEIGHTS_IN = (1.5, 3.6)
+LOW_TO_HIGH = LinearSegmentedColormap.from_list("use", ("#3a86c8", "#2fae7c", "#d9a21b", "#d6492f"))
 """Colours that stand out from a light and from a dark page."""
 
 

@@ -12,7 +12,7 @@ cell then has fewer than k vehicles the total is not used: counting goes on.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from fedwatt.journeys.route import HEADINGS
 from fedwatt.metrics.sums import LARGEST, Fields, Total, refuse_long
 from fedwatt.telemetry.trip import FloatArray, IntArray
 
-DRIVING: Final = ("places", "headings", "sums")
+DRIVING = ("places", "headings", "sums")
 """Kinds of questions, in the order in which they are asked."""
 
 

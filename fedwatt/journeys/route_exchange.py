@@ -63,7 +63,7 @@ from fedwatt.journeys.route_model import NAMES, TARGETS
 from fedwatt.metrics.sums import AddUp, Contribution, Fields, Total, in_process, plainly
 from fedwatt.telemetry.trip import FloatArray
 
-ASKED: Final = {
+ASKED = {
     "units": "sizes of the features of their routes",
     "effects": "sums for what routes take",
     "errors": "counts of their errors on routes",
@@ -71,17 +71,17 @@ ASKED: Final = {
     "under way": "counts of their errors under way",
 }
 """Kinds of questions, in the order in which they are asked, and what they ask for, for a log."""
-IN_TRIP: Final = {"correction": CORRECTION_FIELDS, "under way": COUNT_FIELDS}
+IN_TRIP = {"correction": CORRECTION_FIELDS, "under way": COUNT_FIELDS}
 """What answers hold to those about moments under way."""
-COLUMNS: Final = len(NAMES)
-MOST_TRIPS: Final = 2.0**24
+COLUMNS = len(NAMES)
+MOST_TRIPS = 2.0**24
 OF_A_TARGET: Final[dict[str, Fields]] = {
     "units": unit_fields(COLUMNS),
     "effects": sum_fields(COLUMNS),
     "errors": {name: (len(MIDDLES_KM) * BINS, MOST_TRIPS) for name in CIRCUMSTANCES},
 }
 """And to the others, of each target."""
-MAP_PREFIX: Final = "hills."
+MAP_PREFIX = "hills."
 """Prefix of the arrays of elevations in a message with the driving field."""
 Arrays = Mapping[str, NDArray[Any]]
 

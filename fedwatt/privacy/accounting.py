@@ -9,7 +9,7 @@ methods and runs add up as Rényi differential privacy at the integer orders 2 t
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # torch is not needed to account
     from fedwatt.windows import Fleet
 
 
-ORDERS: Final = tuple(range(2, 256))
+ORDERS = tuple(range(2, 256))
 """Of Rényi; fractional ones help only where ε is too large to mean anything."""
 
 

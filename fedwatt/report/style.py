@@ -20,12 +20,12 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-INK: Final = "#1f2429"
-MUTED: Final = "#68717a"
-GRID: Final = "#e3e6e9"
-PAPER: Final = "#fefefe"
+INK = "#1f2429"
+MUTED = "#68717a"
+GRID = "#e3e6e9"
+PAPER = "#fefefe"
 
-WIDTH_IN: Final = 4.6
+WIDTH_IN = 4.6
 """Width of every figure. With 9-point type it is readable at 360 pixels and in one paper column."""
 
 STYLE: Final[dict[Any, Any]] = {
@@ -57,8 +57,8 @@ def _look(dash: str | list[int] = "-", **appearance: str) -> Look:
 _TABLES: Final[dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("looks.toml").read_text(encoding="utf-8")
 )
-LOOKS: Final = {name: _look(**look) for name, look in _TABLES["methods"].items()}
-PARTS: Final = {name: _look(**look) for name, look in _TABLES["parts"].items()}
+LOOKS = {name: _look(**look) for name, look in _TABLES["methods"].items()}
+PARTS = {name: _look(**look) for name, look in _TABLES["parts"].items()}
 """Parts of a round's time."""
 
 

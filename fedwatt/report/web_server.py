@@ -14,15 +14,15 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from threading import BoundedSemaphore, Thread
-from typing import Any, Final
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fedwatt.errors import RunError
 
-HOST: Final = "127.0.0.1"
-CONNECTIONS: Final = 32
-SECONDS: Final = 30.0
-HTML: Final = "text/html; charset=utf-8"
+HOST = "127.0.0.1"
+CONNECTIONS = 32
+SECONDS = 30.0
+HTML = "text/html; charset=utf-8"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import json
 from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from markupsafe import Markup
 
@@ -36,7 +35,7 @@ VARIABLES = {
 }
 """Colour of a figure → CSS variable of the page, which has a light and a dark value."""
 
-NEXT_STEPS: Final = (
+NEXT_STEPS = (
     (
         "Predict trips with this model",
         (

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import IO, Any, ClassVar, Final, overload
+from typing import IO, Any, ClassVar, overload
 
 import numpy as np
 
@@ -195,7 +195,7 @@ class Maker(ABC):
         """Return the vehicles at these places, with their trips."""
 
 
-SAMPLE: Final = 200
+SAMPLE = 200
 """Vehicles that stay in memory, from which figures of the fleet are estimated; as many again of
 the held-out vehicles."""
 

@@ -32,7 +32,7 @@ Values = Mapping[str, FloatArray]
 Label = Callable[[Values, IntArray, int], FloatArray]
 """(values, last second of each span [W], seconds in a span) -> label of each span, [W]."""
 
-LEAST_M: Final = 100.0
+LEAST_M = 100.0
 """A window that covers less has no energy per kilometre."""
 
 
@@ -177,14 +177,14 @@ def _energy_per_km(values: Values, ends: IntArray, length: int) -> FloatArray:
     return 1000 * _energy(values, ends, length) / metres
 
 
-ENERGY: Final = Target(
+ENERGY = Target(
     name="energy",
     unit="Wh",
     meaning="energy that leaves the pack",
     made_of=("energy_wh",),
     label=_energy,
 )
-SOC: Final = Target(
+SOC = Target(
     name="soc",
     unit="points",
     meaning="charge depletion, in percentage points of state of charge",

@@ -22,20 +22,19 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Final
 
 from fedwatt import __version__
 from fedwatt.deploy.plan.certificates import KEY
 from fedwatt.errors import RunError
 from fedwatt.files import flush, parse_json, write_atomically, writing
 
-CONTENTS: Final = "backup.json"
-CHECKPOINT: Final = "round-"
-LAST: Final = "deployment.json"
-FLOWERS: Final = "flower"
+CONTENTS = "backup.json"
+CHECKPOINT = "round-"
+LAST = "deployment.json"
+FLOWERS = "flower"
 """Flower's own folder in a store, which a server makes anew."""
 
-DAMAGE: Final = (OSError, EOFError, zlib.error, tarfile.TarError)
+DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
 @dataclass(frozen=True)

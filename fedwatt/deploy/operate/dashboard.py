@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 from fedwatt.deploy.operate.fleet_view import STATES, FleetView
 from fedwatt.deploy.server.requests import REPLIES
@@ -30,7 +30,7 @@ from fedwatt.errors import FedwattError
 from fedwatt.report.page import fill
 from fedwatt.report.web_server import Response
 
-KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
+KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 Sample = tuple[Mapping[str, str], float | int | None]
 """Labels and a value; None: unknown, and left out."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
-from typing import Any, Final
+from typing import Any
 
 from fedwatt.deploy.plan.certificates import read_certificate
 from fedwatt.deploy.server.requests import (
@@ -40,19 +40,19 @@ from fedwatt.runs.observers import FILE as PROGRESS
 from fedwatt.runs.observers import rounds_in
 from fedwatt.windows.splits import natural_key
 
-LOOK_SECONDS: Final = 2.0
+LOOK_SECONDS = 2.0
 """Fewest seconds between two looks at the files and the server."""
-SHARE: Final = 20
+SHARE = 20
 """A look that took a second is not repeated for so many: a large fleet's list takes a while."""
-MOST_VEHICLES: Final = 200
+MOST_VEHICLES = 200
 """Vehicles in one answer; those in trouble come first."""
-MOST_ROUNDS: Final = 300
-MEMBERS: Final = "members.jsonl"
-MOST_EVENTS: Final = 50
+MOST_ROUNDS = 300
+MEMBERS = "members.jsonl"
+MOST_EVENTS = 50
 """Events of a vehicle in one answer."""
-MOST_LINES: Final = 50
+MOST_LINES = 50
 """Vehicles that a terminal shows."""
-STATES: Final = {
+STATES = {
     "revoked": "its certificate was revoked",
     "failing": "it failed in the last round that asked it",
     "refused": "its acceptance file refuses the plan",
@@ -65,12 +65,12 @@ STATES: Final = {
     "not seen": "its key is accepted, and it has not enrolled in this run",
 }
 """In the order in which an operator wants to see them."""
-OF_EVENT: Final = {REFUSED: "refused", LATE: "late", TURNED_AWAY: "turned away"}
+OF_EVENT = {REFUSED: "refused", LATE: "late", TURNED_AWAY: "turned away"}
 """States after a trouble; "failing" after any other."""
 Line = Mapping[str, Any]
 Round = tuple[str, int]
 """Method and round."""
-ORDER: Final = {state: place for place, state in enumerate(STATES)}
+ORDER = {state: place for place, state in enumerate(STATES)}
 Table = dict[str, Any]
 
 

@@ -21,7 +21,6 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -39,16 +38,16 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedwatt.errors import DataError, RunError
 from fedwatt.files import write_bytes, write_secret
 
-KEY: Final = "key.pem"
-REQUEST: Final = "request.pem"
-CERTIFICATE: Final = "certificate.pem"
-OWNER: Final = "owner.pem"
-SERVER: Final = "server"
-VEHICLE: Final = "vehicle"
-USES: Final = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, VEHICLE: ExtendedKeyUsageOID.CLIENT_AUTH}
+KEY = "key.pem"
+REQUEST = "request.pem"
+CERTIFICATE = "certificate.pem"
+OWNER = "owner.pem"
+SERVER = "server"
+VEHICLE = "vehicle"
+USES = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, VEHICLE: ExtendedKeyUsageOID.CLIENT_AUTH}
 """Roles that an owner signs, and the extended key usage of each."""
-OWNER_DAYS: Final = 3650
-EARLY: Final = timedelta(hours=1)
+OWNER_DAYS = 3650
+EARLY = timedelta(hours=1)
 """A certificate is valid from a while before it is made: clocks differ."""
 
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from math import inf
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
 from cryptography import x509
@@ -32,10 +32,10 @@ from fedwatt.privacy import budget
 from fedwatt.runs.config import RunConfig, Source, from_toml, to_toml
 from fedwatt.runs.provenance import changed_since, refuse_uninstalled
 
-CONTEXT: Final = b"fedwatt plan 1\n"
+CONTEXT = b"fedwatt plan 1\n"
 """Precedes the signed bytes, so that no other signature of the owner's key passes for a plan's."""
-FIELDS: Final = {"id", "fedwatt", "valid", "revoked", "configuration"}
-LARGEST: Final = 1_000_000
+FIELDS = {"id", "fedwatt", "valid", "revoked", "configuration"}
+LARGEST = 1_000_000
 """Bytes of a signed plan."""
 
 

@@ -9,7 +9,6 @@ keeps the key offline and signs requests of keys that were made elsewhere.
 """
 
 from pathlib import Path
-from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
@@ -30,8 +29,8 @@ from fedwatt.runs.config import RunConfig, from_tables
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.telemetry.store import read_vehicle, vehicle_folders, write_fleet
 
-DAYS: Final = 30
-VEHICLES: Final = 3
+DAYS = 30
+VEHICLES = 3
 
 
 def trial_configuration(rounds: int) -> RunConfig:

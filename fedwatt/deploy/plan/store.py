@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -34,11 +34,11 @@ from fedwatt.files import write_bytes
 if TYPE_CHECKING:  # plans load torch, which a look at the server need not wait for
     from fedwatt.deploy.plan.plan import Plan
 
-PLAN: Final = "plan.json"
-VEHICLES: Final = "vehicles"
-LARGEST_KEY: Final = 10_000
+PLAN = "plan.json"
+VEHICLES = "vehicles"
+LARGEST_KEY = 10_000
 """Bytes of a file that may hold a private key."""
-MOST_FILES: Final = 20_000
+MOST_FILES = 20_000
 
 
 @dataclass(frozen=True)

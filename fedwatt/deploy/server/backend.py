@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from math import ceil
 from secrets import randbits
 from time import monotonic, sleep
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -48,9 +48,9 @@ from fedwatt.models import Model
 from fedwatt.randomness import SystemNoise, generator
 from fedwatt.runs.config import MethodChoice, RunConfig
 
-PAUSE: Final = 1.0
+PAUSE = 1.0
 """Seconds between two looks at who is there."""
-MOST_FAILURES: Final = 3
+MOST_FAILURES = 3
 """How often a round is asked again that all vehicles fail at, without waiting for its deadline."""
 
 

@@ -7,7 +7,6 @@ the run folder. The driving map goes to the vehicles whose sums are in it.
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Final
 
 from fedwatt.deploy import log
 from fedwatt.deploy.server.members import Roster
@@ -40,7 +39,7 @@ from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.metrics.sums import Total
 from fedwatt.runs.journeys import ROUTES
 
-AGAIN_SECONDS: Final = 10.0
+AGAIN_SECONDS = 10.0
 """After which a vehicle that could not take the map is sent it again."""
 
 

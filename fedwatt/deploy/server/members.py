@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median_low
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -41,12 +41,12 @@ from fedwatt.windows.splits import SPLITS, held_out_vehicles, natural_key
 if TYPE_CHECKING:
     from fedwatt.deploy.server.maps import PublishedMap
 
-FILE: Final = "members.jsonl"
-AGAIN_SECONDS: Final = 30.0
+FILE = "members.jsonl"
+AGAIN_SECONDS = 30.0
 """After which a node that was turned away is asked again."""
-TAKEN_SECONDS: Final = 10.0
+TAKEN_SECONDS = 10.0
 """The same where its name is taken: it may come back before its old connection is over."""
-TAKEN: Final = "another node already answers for"
+TAKEN = "another node already answers for"
 
 
 @dataclass(frozen=True)

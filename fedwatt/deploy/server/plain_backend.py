@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil, nan
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from fedwatt.federation.work import Work, no_work
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums
 
-LEAST_ACCUMULATION: Final = 0.01
+LEAST_ACCUMULATION = 0.01
 """Least ‖a_k‖₁: the last gradient counts in full, so 1 but for a pull of nearly twice the rate."""
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from fedwatt.deploy.vehicle.messages import (
     SUM_STEPS,
@@ -31,28 +31,28 @@ from fedwatt.deploy.wire import Content, pack
 from fedwatt.errors import DataError, FedwattError
 from fedwatt.files import append_rows
 
-ANSWERED: Final = "answered"
-REFUSED: Final = "refused"
-FAILED: Final = "failed"
-LATE: Final = "late"
-REJECTED: Final = "rejected"
-SPARE: Final = "spare"
-AWAY: Final = "away"
-EVENTS: Final = "events.jsonl"
+ANSWERED = "answered"
+REFUSED = "refused"
+FAILED = "failed"
+LATE = "late"
+REJECTED = "rejected"
+SPARE = "spare"
+AWAY = "away"
+EVENTS = "events.jsonl"
 
-UNCOUNTED: Final = "not counted"
-ENROLLED: Final = "enrolled"
-TURNED_AWAY: Final = "turned away"
+UNCOUNTED = "not counted"
+ENROLLED = "enrolled"
+TURNED_AWAY = "turned away"
 
-MOST_OPEN: Final = 1000
+MOST_OPEN = 1000
 """Background requests on their way at a time: Flower goes through all of them for each vehicle's
 message, and through all vehicles for each wave."""
-SILENT_SECONDS: Final = 30.0
+SILENT_SECONDS = 30.0
 """After which a vehicle without a reply keeps no other one waiting."""
 
-REPLIES: Final = (ANSWERED, REFUSED, FAILED, LATE, REJECTED, SPARE)
+REPLIES = (ANSWERED, REFUSED, FAILED, LATE, REJECTED, SPARE)
 """Outcomes of a request: one of these for each vehicle that was asked."""
-TROUBLES: Final = frozenset((REFUSED, FAILED, LATE, REJECTED, UNCOUNTED, TURNED_AWAY))
+TROUBLES = frozenset((REFUSED, FAILED, LATE, REJECTED, UNCOUNTED, TURNED_AWAY))
 
 
 Received = bytes | str

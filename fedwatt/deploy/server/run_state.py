@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -19,16 +19,16 @@ from fedwatt.deploy.wire import Content, pack, unpack
 from fedwatt.errors import DataError, RunError
 from fedwatt.files import is_held, oldest_first, write_bytes, write_text
 
-RUN_LOCK: Final = "run"
+RUN_LOCK = "run"
 """What the process that carries a run out holds its folder for."""
-SUBMIT_LOCK: Final = "submit"
-FILE: Final = "deployment.json"
-RUNNING: Final = "running"
-PAUSED: Final = "paused"
-FINISHED: Final = "finished"
-FAILED: Final = "ended early"
-INTERRUPTED: Final = "interrupted"
-KEPT_TOTALS: Final = 256
+SUBMIT_LOCK = "submit"
+FILE = "deployment.json"
+RUNNING = "running"
+PAUSED = "paused"
+FINISHED = "finished"
+FAILED = "ended early"
+INTERRUPTED = "interrupted"
+KEPT_TOTALS = 256
 """More than learning maps and routes takes."""
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 from torch import Tensor
@@ -41,7 +41,7 @@ from fedwatt.privacy.secure_settings import SecureTerms
 from fedwatt.runs.config import RunConfig
 
 Message = TypeVar("Message")
-ATTEMPTS: Final = 3
+ATTEMPTS = 3
 """Sums for one request about places, before learning is given up."""
 
 
@@ -271,7 +271,7 @@ class PlaceSums:
         return connected
 
 
-GROUPS: Final = {"all vehicles": False, "held-out vehicles": True}
+GROUPS = {"all vehicles": False, "held-out vehicles": True}
 """Rows that stand for a fleet, and whether they are of vehicles that never train."""
 
 

@@ -14,10 +14,9 @@ import logging
 import os
 from functools import cache
 from importlib.metadata import version
-from typing import Final
 
-TESTED: Final = ("1.41", "1.42")
-SWITCH: Final = "FEDWATT_FAST_PATH"
+TESTED = ("1.41", "1.42")
+SWITCH = "FEDWATT_FAST_PATH"
 """Environment variable; 0 switches the fast path off."""
 
 log = logging.getLogger("fedwatt.deploy")

@@ -14,7 +14,6 @@ for servers that are trusted with code, and slower.
 import logging
 from functools import cache
 from pathlib import Path
-from typing import Final
 
 from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
@@ -29,7 +28,7 @@ from fedwatt.errors import FedwattError
 
 server = ServerApp()
 vehicle = ClientApp()
-SECRETS: Final = "fedwatt"
+SECRETS = "fedwatt"
 
 
 @server.main()

@@ -7,7 +7,7 @@ read is its vehicle's trouble alone.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
@@ -26,12 +26,12 @@ from fedwatt.deploy.server.requests import Received
 from fedwatt.deploy.transport import fast_path_is_on, messages
 from fedwatt.errors import DataError
 
-TROUBLES: Final = {
+TROUBLES = {
     int(ErrorCode.MESSAGE_UNAVAILABLE): "its reply was lost on the way",
     int(ErrorCode.NODE_UNAVAILABLE): "its connection ended before it replied",
     int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION): "it could not reply; its own log says why",
 }
-BATCH: Final = 250
+BATCH = 250
 """Requests that are pushed at a time: the first vehicles work while the last are asked."""
 
 

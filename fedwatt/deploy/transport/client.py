@@ -23,16 +23,16 @@ from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 
 from fedwatt.deploy.plan.certificates import read_vehicle_key
 
-SMALL: Final = 65_536
+SMALL = 65_536
 """Bytes of a response without a message."""
-WAIT_HEADER: Final = "fedwatt-wait"
+WAIT_HEADER = "fedwatt-wait"
 """Of a poll: seconds for which the server may hold it."""
-HEARD_HEADER: Final = "fedwatt-heard"
+HEARD_HEADER = "fedwatt-heard"
 """Of its response: the poll counted as a heartbeat."""
-WAIT_SECONDS: Final = 50.0
+WAIT_SECONDS = 50.0
 """Less than the minute after which Flower takes a silent vehicle for gone."""
-ANSWER_SECONDS: Final = 30.0
-KEEP_SECONDS: Final = 60.0
+ANSWER_SECONDS = 30.0
+KEEP_SECONDS = 60.0
 """How long an idle connection is kept; the server keeps it for longer."""
 
 

@@ -5,7 +5,7 @@ line takes more than a second, and a fleet has many vehicles.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -23,7 +23,7 @@ from fedwatt.deploy.plan.certificates import fingerprint
 from fedwatt.deploy.transport.processes import Flower
 from fedwatt.errors import RunError
 
-UNREGISTERED: Final = "unregistered"
+UNREGISTERED = "unregistered"
 """Flower's word for a key that it accepts no longer."""
 
 

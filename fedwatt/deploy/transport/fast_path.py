@@ -18,7 +18,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, Status
 from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
@@ -44,15 +44,15 @@ from fedwatt.deploy.transport import messages
 from fedwatt.deploy.transport.client import HEARD_HEADER, WAIT_HEADER, WAIT_SECONDS
 from fedwatt.deploy.transport.request_filter import SMALL
 
-POLL: Final = "/v1/fleet/pull-messages"
-LARGE: Final = 1_000_000
+POLL = "/v1/fleet/pull-messages"
+LARGE = 1_000_000
 """Bytes of a body that is handled in another thread: other requests need not wait for it."""
-PIECE: Final = 32_768
+PIECE = 32_768
 """Bytes of a response that are written at once: a connection keeps room for its longest piece."""
-SLICE: Final = 256
+SLICE = 256
 """Requests whose replies are looked for before their bytes are counted; Flower goes through all of
 its messages for each slice."""
-NOT_RUNNING: Final = [Status.PENDING, Status.STARTING, Status.FINISHED]
+NOT_RUNNING = [Status.PENDING, Status.STARTING, Status.FINISHED]
 
 Answer = Callable[[Request, bytes], bytes]
 

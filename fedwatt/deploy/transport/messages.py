@@ -8,7 +8,7 @@ does not know them asks for the objects one by one, as ever.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import (
@@ -23,16 +23,16 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 
 from fedwatt.errors import DataError
 
-RECORD: Final = "fedwatt"
-BODY: Final = "body"
-TYPE: Final = "query"
-ENVELOPE: Final = 16_384
+RECORD = "fedwatt"
+BODY = "body"
+TYPE = "query"
+ENVELOPE = 16_384
 """Bytes that a message may have besides its body."""
-MOST_PARTS: Final = 8
-SINGLE_REQUEST_BYTES: Final = 8_000_000
+MOST_PARTS = 8
+SINGLE_REQUEST_BYTES = 8_000_000
 """Largest message that travels in one request; a larger one goes on part by part if cut off."""
 
-EXTRA: Final = """
+EXTRA = """
 name: "fedwatt/extra.proto" package: "fedwatt" syntax: "proto3"
 message_type {
   name: "Part"
@@ -54,7 +54,7 @@ def _extra_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("fedwatt.Extra"))
 
 
-_Extra: Final = _extra_class()
+_Extra = _extra_class()
 
 Parts = Mapping[str, bytes]
 """Objects of a message by their numbers."""

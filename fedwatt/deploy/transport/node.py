@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 from flwr.app import Error, Message
 from flwr.app.message import remove_content_from_message
@@ -37,15 +37,15 @@ from fedwatt.deploy.transport.client import (
 from fedwatt.errors import DataError, RunError
 
 Handle = Callable[[bytes], bytes]
-RECONNECT_SECONDS: Final = 1.0
-LONGEST_RECONNECT_SECONDS: Final = 8.0
-FIRST_PAUSE: Final = 0.1
+RECONNECT_SECONDS = 1.0
+LONGEST_RECONNECT_SECONDS = 8.0
+FIRST_PAUSE = 0.1
 """Seconds between a reply and the first poll for the next request."""
-RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
+RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
 """Pauses before a request is sent again; then the connection counts as lost."""
-PART_SECONDS: Final = 120.0
+PART_SECONDS = 120.0
 """For which a part of a message may be on its way after its announcement."""
-BUSY_SECONDS: Final = 30.0
+BUSY_SECONDS = 30.0
 """Pause after the server asked to wait."""
 
 

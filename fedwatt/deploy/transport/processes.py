@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import tomli_w
 
@@ -29,15 +29,15 @@ from fedwatt.files import holding, is_held, write_text
 if TYPE_CHECKING:
     from fedwatt.deploy.transport.control import Control
 
-APPS: Final = "fedwatt.deploy.transport.apps"
+APPS = "fedwatt.deploy.transport.apps"
 """The module of fedwatt's ServerApp and ClientApp."""
-CONNECTION: Final = "fedwatt"
+CONNECTION = "fedwatt"
 """What the server is called in Flower's configuration."""
-LOOK_SECONDS: Final = 5.0
+LOOK_SECONDS = 5.0
 """Between two checks whether the key store has changed."""
-EXPIRY_SECONDS: Final = 600.0
+EXPIRY_SECONDS = 600.0
 """Between two checks whether a certificate has expired."""
-FREE_SECONDS: Final = 5.0
+FREE_SECONDS = 5.0
 """In which the port of a server that was killed becomes free."""
 
 

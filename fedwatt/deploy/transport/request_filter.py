@@ -21,7 +21,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Final
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -29,16 +28,16 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-FOR_VEHICLES: Final = "/v1/fleet/"
-MARK: Final = "/fedwatt"
+FOR_VEHICLES = "/v1/fleet/"
+MARK = "/fedwatt"
 """A path that only this filter answers: it shows that the filter is there."""
-KEY_HEADER: Final = b"flwr-public-key"
-SMALL: Final = 65_536
+KEY_HEADER = b"flwr-public-key"
+SMALL = 65_536
 """Bytes of a request without a reply: a poll, a heartbeat, an announcement."""
-LARGEST: Final = 2**26 + SMALL
+LARGEST = 2**26 + SMALL
 """Bytes of a request with a reply; by default a vehicle sends replies of 64 MB at most."""
-HOUR_SECONDS: Final = 3600.0
-HOURLY_BYTES: Final = 2**30
+HOUR_SECONDS = 3600.0
+HOURLY_BYTES = 2**30
 """Bytes per vehicle and hour."""
 
 

@@ -13,7 +13,7 @@ import resource
 import signal
 import threading
 import time
-from typing import Any, Final
+from typing import Any
 
 import uvicorn
 
@@ -21,9 +21,9 @@ from fedwatt.deploy import show_log
 from fedwatt.deploy.transport import fast_path_is_on
 from fedwatt.deploy.transport.request_filter import RequestFilter
 
-KEEP_SECONDS: Final = 75
+KEEP_SECONDS = 75
 """How long an idle connection is kept; vehicles close it before that."""
-SHUTDOWN_SECONDS: Final = 2
+SHUTDOWN_SECONDS = 2
 """For requests in progress when the server is stopped: held polls would take longer."""
 
 

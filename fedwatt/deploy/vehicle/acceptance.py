@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from math import inf
 from pathlib import Path
-from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fedwatt.deploy.plan.plan import Plan
@@ -28,9 +27,9 @@ from fedwatt.deploy.vehicle.messages import refused
 from fedwatt.errors import SettingError, check
 from fedwatt.settings import from_table
 
-FILE: Final = "acceptance.toml"
-UNITS: Final = {"B": 1.0, "kB": 1e3, "MB": 1e6, "kbit": 125.0, "Mbit": 125e3}
-SLOWEST: Final = 1000.0
+FILE = "acceptance.toml"
+UNITS = {"B": 1.0, "kB": 1e3, "MB": 1e6, "kbit": 125.0, "Mbit": 125e3}
+SLOWEST = 1000.0
 """Bytes per second below which a vehicle would hardly answer in a round's time."""
 
 

@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import astuple, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
 
 from fedwatt.deploy.vehicle.messages import PLACE_KINDS, SECURE
 from fedwatt.deploy.wire import Content
@@ -25,19 +24,19 @@ from fedwatt.files import append_rows, read_rows, write_bytes
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.source import shares_elevation
 
-MOST_PLACE_SUMS: Final = 100
+MOST_PLACE_SUMS = 100
 """Sums over places that one plan may ask for; learning a map and routes takes about twenty."""
-MOST_SET_CHANGES: Final = 3
+MOST_SET_CHANGES = 3
 """How often the vehicles of sums over places may change: each change can show a difference."""
-MOST_FINAL: Final = 3
+MOST_FINAL = 3
 """Evaluations of final models per method: best, last and mean."""
-STORED_REPLIES: Final = 16
+STORED_REPLIES = 16
 """Of each kind and method; a backup of the server may be so many rounds old."""
-AFTER_LAST: Final = 1
+AFTER_LAST = 1
 """Evaluations after that of the last model: of the mean of two models."""
-OF_FLEET: Final = ("population", "population_windows")
+OF_FLEET = ("population", "population_windows")
 """Values of a request that may have changed when it is repeated: vehicles join."""
-OF_VEHICLE: Final = ("counted", "extend")
+OF_VEHICLE = ("counted", "extend")
 """Values of a request that differ between vehicles."""
 
 

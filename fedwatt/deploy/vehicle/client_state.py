@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -26,11 +25,11 @@ from fedwatt.errors import RunError
 from fedwatt.files import flush, oldest_first
 from fedwatt.runs.model_file import write_tensors
 
-PLANS: Final = "plans"
-KEPT_PLANS: Final = 3
+PLANS = "plans"
+KEPT_PLANS = 3
 """Plans whose state stays on the vehicle, the latest ones; answers of all plans stay."""
-STATE: Final = "state"
-PERSONAL: Final = "personalised.safetensors"
+STATE = "state"
+PERSONAL = "personalised.safetensors"
 
 
 def plan_folder(state: Path, digest: str) -> Path:

@@ -10,7 +10,6 @@ its digest.
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -58,7 +57,7 @@ from fedwatt.runs.config import RunConfig
 from fedwatt.runs.source import shares_elevation
 from fedwatt.telemetry.store import read_vehicle
 
-ACCEPTED: Final = "accepted.jsonl"
+ACCEPTED = "accepted.jsonl"
 """In the vehicle's state: a line per accepted plan, with its ε and the certificates it revokes."""
 
 

@@ -26,17 +26,17 @@ from fedwatt.methods import Method
 from fedwatt.metrics import SUMS
 from fedwatt.models import Model
 
-DONE: Final = "done"
-FAILED: Final = "failed"
-AWAY: Final = "away"
-REFUSED: Final = "refused"
+DONE = "done"
+FAILED = "failed"
+AWAY = "away"
+REFUSED = "refused"
 
-SECURE: Final = "secure."
+SECURE = "secure."
 """Prefix of the fields of secure aggregation in a request."""
-BROADCAST: Final = "broadcast."
+BROADCAST = "broadcast."
 """Prefix of the arrays that a method's server rule sends with the model."""
 
-_ROUND: Final = {"method": str, "round": int}
+_ROUND = {"method": str, "round": int}
 REQUESTS: Final[Mapping[str, Mapping[str, type]]] = {
     "enrol": {"signed_plan": bytes},
     "train": _ROUND | {"counted": int, "population": int, "population_windows": float},
@@ -53,21 +53,21 @@ REQUESTS: Final[Mapping[str, Mapping[str, type]]] = {
     "sum-reveal": {},
 }
 """Values of each request besides its kind, the plan's digest and fields of secure aggregation."""
-MODEL_KINDS: Final = ("train", "evaluate", "final", "personalise")
+MODEL_KINDS = ("train", "evaluate", "final", "personalise")
 """Requests about a model: its weights and the broadcast of its method."""
-PLACE_KINDS: Final = ("elevation", "routes")
+PLACE_KINDS = ("elevation", "routes")
 """Requests for sums over places, which only secure aggregation answers."""
-MAP_KINDS: Final = ("elevation-map", "driving-map")
-SUM_STEPS: Final = ("sum-keys", "sum-shares", "sum-agree", "sum-reveal")
-SUMMED: Final = (*MODEL_KINDS, *PLACE_KINDS)
+MAP_KINDS = ("elevation-map", "driving-map")
+SUM_STEPS = ("sum-keys", "sum-shares", "sum-agree", "sum-reveal")
+SUMMED = (*MODEL_KINDS, *PLACE_KINDS)
 """Requests whose replies are vectors of a secure aggregation, where the plan has it."""
-VECTOR: Final = "sum-vector"
+VECTOR = "sum-vector"
 
-MOST_VEHICLES: Final = 10_000
-LONGEST: Final = 256
+MOST_VEHICLES = 10_000
+LONGEST = 256
 """Characters of a name, bytes of a key, digest, signature or sealed share."""
-LARGEST_CERTIFICATE: Final = 2_000
-LARGEST_VECTOR: Final = 2**26
+LARGEST_CERTIFICATE = 2_000
+LARGEST_VECTOR = 2**26
 
 
 @dataclass(frozen=True)

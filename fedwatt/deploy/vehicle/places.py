@@ -13,7 +13,7 @@ The first elevation map of a plan is kept; another one is refused, since feature
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fedwatt.deploy.vehicle.client_state import plan_folder
 from fedwatt.deploy.wire import Content
@@ -35,9 +35,9 @@ from fedwatt.windows.client import prepared
 if TYPE_CHECKING:
     from fedwatt.deploy.vehicle.compute import AcceptedRequest
 
-MAP: Final = "elevation.parquet"
-MAP_DIGEST: Final = "elevation.digest"
-DRIVING_MAP: Final = "driving.json"
+MAP = "elevation.parquet"
+MAP_DIGEST = "elevation.digest"
+DRIVING_MAP = "driving.json"
 
 
 class Places:

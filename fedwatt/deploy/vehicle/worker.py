@@ -13,16 +13,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from fedwatt.deploy import log
 from fedwatt.deploy.vehicle.acceptance import Acceptance
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import DataError, FedwattError
 
-READY: Final = "ready"
+READY = "ready"
 """A child's first message, before its first job."""
-START_SECONDS: Final = 120.0
+START_SECONDS = 120.0
 
 
 class Computing(Protocol):

@@ -27,10 +27,10 @@ if TYPE_CHECKING:  # a forecast of a route needs no onnxruntime
     from fedwatt.runs.config import RunConfig
     from fedwatt.telemetry import Vehicle
 
-LARGEST_BYTES: Final = 10_000_000
-FEWEST_FOR_ELEVATION: Final = 10
+LARGEST_BYTES = 10_000_000
+FEWEST_FOR_ELEVATION = 10
 """Recorded trips without which a vehicle learns no elevation map of its own."""
-CONSUMPTION_AND_TRIPS: Final = (
+CONSUMPTION_AND_TRIPS = (
     "--consumption is for a vehicle without trips: --vehicle learns it from its own."
 )
 

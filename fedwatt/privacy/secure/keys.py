@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
-from typing import Final
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -137,8 +136,8 @@ def pair_mask(terms: SecureTerms, secret: bytes, other_key: bytes, me: str, othe
     return words if me < other else np.negative(words)
 
 
-CURVE: Final = ec.SECP256R1()
-ALGORITHM: Final = ec.ECDSA(SHA384())
+CURVE = ec.SECP256R1()
+ALGORITHM = ec.ECDSA(SHA384())
 
 
 def public_bytes(key: ec.EllipticCurvePublicKey) -> bytes:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 from matplotlib import colormaps
@@ -26,10 +26,10 @@ from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
 FloatArray = NDArray[np.float64]
 Extent = tuple[float, float, float, float]
 
-REACH_CELLS: Final = 3.0  # ground farther from any known node than this stays blank
-MOST_PIXELS: Final = 900
-EXAGGERATION: Final = 6.0
-MARGIN_CELLS: Final = 4
+REACH_CELLS = 3.0  # ground farther from any known node than this stays blank
+MOST_PIXELS = 900
+EXAGGERATION = 6.0
+MARGIN_CELLS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,8 +171,8 @@ def agreement_figure(agreement: TerrainAgreement) -> Figure:
     return figure
 
 
-DPI: Final = 220
-KINDS: Final = (".png", ".svg", ".pdf")
+DPI = 220
+KINDS = (".png", ".svg", ".pdf")
 
 
 def write_map(field: ElevationMap, out: Path) -> None:
