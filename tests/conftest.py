@@ -12,13 +12,25 @@ from typing import IO
 import pytest
 
 LONGEST = (
+    "deploy/transport/test_processes.py",
     "cli/test_cli.py",
     "test_tutorials.py",
     "tuning/test_grid.py",
-    "engine/test_cpu.py",
     "deploy/server/test_equivalence.py",
+    "engine/test_cpu.py",
+    "deploy/vehicle/test_worker.py",
+    "deploy/transport/test_version.py",
+    "deploy/server/test_secure.py",
+    "deploy/transport/test_envelope.py",
+    "deploy/server/test_rounds.py",
+    "deploy/transport/test_round_trip.py",
     "edge/test_elevation.py",
     "runs/test_trackers.py",
+    "cli/test_journeys.py",
+    "deploy/transport/test_request_filter.py",
+    "runs/test_folder.py",
+    "deploy/vehicle/test_attacks.py",
+    "deploy/server/test_maps.py",
 )
 """Files that take ten seconds or more, the longest first."""
 WRAPPER = Path(__file__).with_name("compile_once.py")

@@ -27,7 +27,7 @@ def test_readme_and_page_name_it() -> None:
 
 
 def test_the_next_commands_of_an_import_train_it() -> None:
-    run, *_ = next_commands(Path("fleets/own"), Path("fleets/own/car-1"), "trip-7", "")
+    run, *_ = next_commands(Path("fleets/own"), Path("fleets/own/car-1"), "trip-7")
     assert run == "fedwatt run --data fleets/own --out runs/own"  # the recipe names the method
 
 

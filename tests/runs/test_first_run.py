@@ -41,7 +41,7 @@ def pair(run, label):
         named = ["fedavg" if method == label else method for method in remaining_columns["method"]]
         return {**remaining_columns, "method": np.array(named, dtype=object)}
 
-    tables = {n: chosen(getattr(run, n)) for n in ("rounds", "clients", "vehicles", "timing")}
+    tables = {n: chosen(getattr(run, n)) for n in ("rounds", "vehicles", "timing")}
     origin = replace(run.origins[0], methods=frozenset(("fedavg", "fo-ri-fedavg")))
     return replace(run, origins=(origin,), **tables)
 
