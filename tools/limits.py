@@ -68,7 +68,7 @@ class Limits:
     function: int = 60
     file: int = 500
     files: int = 290
-    tokens: int = 357_800
+    tokens: int = 357_100
     vague_names: int = 11
     openers: int = 0
     packed: int = 0
