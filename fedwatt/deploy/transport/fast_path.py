@@ -154,7 +154,7 @@ class FastPath:
             self.addressed[node] = messages_waiting - 1
         run = response.messages_list[0].metadata.run_id
         if not messages.wants_parts(body) or check_abort(run, NOT_RUNNING, state):
-            return content  # the vehicle asks for the objects and is told
+            return content  # the vehicle then asks which objects are missing
         return content + messages.encoded(_taken(state, run, response.message_object_trees[0]))
 
     def _note_failure(self, path: str, error: Exception) -> None:
