@@ -48,6 +48,7 @@ import fedwatt
 from fedwatt.deploy.plan.certificates import KEY, OWNER
 from fedwatt.deploy.transport import messages
 from fedwatt.deploy.transport.client import HEARD_HEADER, WAIT_HEADER, WAIT_SECONDS
+from fedwatt.deploy.transport.node import FIRST_PAUSE, LONGER
 from fedwatt.deploy.transport.superlink import open_files
 from fedwatt.deploy.vehicle.messages import DONE
 from fedwatt.deploy.wire import Content, pack, unpack
@@ -66,8 +67,6 @@ PER_SECOND: Final = 100
 """Vehicles of all processes that connect in a second."""
 LARGEST: Final = 100_000_000
 """Bytes of a request."""
-FIRST_PAUSE: Final = 0.05
-"""After a question; then ever longer, as `deploy.node` does."""
 
 
 class Link:
@@ -199,7 +198,7 @@ class LightVehicle:
                 pause = min(FIRST_PAUSE, self.poll)
             elif time.monotonic() - began < self.poll:
                 await asyncio.sleep(pause)
-                pause = min(1.3 * pause, self.poll)
+                pause = min(LONGER * pause, self.poll)
 
     async def _answer(self, response: Any, parts: dict[str, bytes]) -> None:
         metadata = response.messages_list[0].metadata

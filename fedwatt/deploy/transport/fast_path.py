@@ -45,6 +45,7 @@ from fedwatt.deploy.transport.client import HEARD_HEADER, WAIT_HEADER, WAIT_SECO
 from fedwatt.deploy.transport.request_filter import SMALL
 
 POLL = "/v1/fleet/pull-messages"
+OF_RUNS = "/v1/runtime/"
 LARGE = 1_000_000
 """Bytes of a body that is handled in another thread: other requests need not wait for it."""
 PIECE = 32_768
@@ -78,6 +79,14 @@ class FastPath:
             "/v1/runtime/push-messages": _run_requests,
             "/v1/runtime/pull-messages": _run_replies,
         }
+
+    @property
+    def announced(self) -> bool:
+        """Tell whether every message to a vehicle is announced here.
+
+        Requests of vehicles do not count: anybody can send one that cannot be read.
+        """
+        return not any(path.startswith(OF_RUNS) for path in self.failed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -125,7 +134,7 @@ class FastPath:
             content = answer(request, body)
         for recipient in request.state.recipients:
             self.announce(recipient)
-        seconds = _patience(request) if request.url.path == POLL and not self.failed else 0.0
+        seconds = _patience(request) if request.url.path == POLL and self.announced else 0.0
         if not seconds:
             return content
         node = request.state.protobuf_request.node.node_id
@@ -144,7 +153,7 @@ class FastPath:
         state = _vehicle_state(request, message)
         node = message.node.node_id
         messages_waiting = self.addressed.pop(node, 0)
-        if not messages_waiting and not self.failed:
+        if not messages_waiting and self.announced:
             return b""
         response = fleet_handlers.pull_messages(message, state, state.object_store)
         content = bytes(response.SerializeToString())

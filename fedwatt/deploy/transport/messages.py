@@ -7,7 +7,7 @@ its messages do not have; Protocol Buffers skip unknown fields, so a SuperLink o
 does not know them asks for the objects one by one, as ever.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -29,6 +29,10 @@ TYPE = "query"
 ENVELOPE = 16_384
 """Bytes that a message may have besides its body."""
 MOST_PARTS = 8
+MOST_FIELDS = 100_000
+"""Of a response to a run; each takes a hundred bytes of memory, however short it is."""
+BODY_PATH = (1, 2, 6)
+"""Numbers of the fields that lead to the body in Flower's form of a record: item, value, bytes."""
 SINGLE_REQUEST_BYTES = 8_000_000
 """Largest message that travels in one request; a larger one goes on part by part if cut off."""
 
@@ -48,13 +52,14 @@ message_type {
 """Fields that are added to Flower's messages."""
 
 
-def _extra_class() -> Any:
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(text_format.Parse(EXTRA, descriptor_pb2.FileDescriptorProto()))
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("fedwatt.Extra"))
-
-
-_Extra = _extra_class()
+_pool = descriptor_pool.DescriptorPool()
+_pool.Add(text_format.Parse(EXTRA, descriptor_pb2.FileDescriptorProto()))
+_Extra, _Part = (
+    message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"fedwatt.{name}"))
+    for name in ("Extra", "Part")
+)
+PARTS = 1000
+"""Number of the field with parts."""
 
 Parts = Mapping[str, bytes]
 """Objects of a message by their numbers."""
@@ -113,6 +118,8 @@ def put_together(number: str, parts: Parts, largest: int) -> Message:
     """Return a message from its objects; DataError if they are too long or no message."""
     if sum(map(len, parts.values())) > largest + ENVELOPE:
         raise DataError(f"it has more than the {largest} bytes that were asked for")
+    for part in parts.values():
+        _refuse_many_values(part)
     # What Flower raises on malformed objects has no end.
     try:
         message = inflate_object_from_contents(number, dict(parts))
@@ -143,7 +150,54 @@ def attached(body: bytes) -> dict[str, bytes]:
     >>> attached(encoded({"a": b"first", "b": b"second"}))
     {'a': b'first', 'b': b'second'}
     """
-    return {part.number: part.content for part in _Extra.FromString(body).parts}
+    own = [field for number, field in fields_of(body) if number == PARTS]
+    parts = (_Part.FromString(field) for field in own)
+    return {part.number: part.content for part in parts}
+
+
+def fields_of(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield numbers and bytes of the fields of a protobuf message, those of numbers empty.
+
+    DataError where they are too many: parsed at once they would take many times their size.
+    """
+    at = 0
+    for _ in range(MOST_FIELDS):
+        if at >= len(content):
+            return
+        key, at = _varint(content, at)
+        kind = key & 7
+        size = {1: 8, 5: 4}.get(kind, 0)
+        if kind == 0:
+            _, at = _varint(content, at)
+        elif kind == 2:
+            size, at = _varint(content, at)
+        elif not size:
+            raise DataError("it is no protobuf message")
+        yield key >> 3, content[at : at + size]
+        at += size
+    raise DataError("it has too many fields")
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a place in a protobuf message, and where the next field begins."""
+    value = 0
+    for shift, byte in enumerate(content[at : at + 10]):
+        value |= (byte & 127) << (7 * shift)
+        if byte < 128:
+            return value, at + shift + 1
+    raise DataError("it is no protobuf message")
+
+
+def _refuse_many_values(part: bytes) -> None:
+    """Raise DataError unless all that is long in a part is one bytes value, which stays as long."""
+    if len(part) <= ENVELOPE:
+        return
+    _, _, content = part.partition(b"\0")
+    for expected in BODY_PATH:
+        number, value = max(fields_of(content), key=lambda field: len(field[1]), default=(0, b""))
+        if number != expected or len(content) - len(value) > ENVELOPE:
+            raise DataError("it has more than one long value")
+        content = value
 
 
 def want_parts(request: Any) -> None:
@@ -152,5 +206,5 @@ def want_parts(request: Any) -> None:
 
 
 def wants_parts(body: bytes) -> bool:
-    """Return whether a request asks for objects as well."""
+    """Return whether a request asks for objects as well; it is a short one."""
     return bool(_Extra.FromString(body).wanted)

@@ -50,3 +50,32 @@ def test_other_records(message: Message, record: ConfigRecord) -> None:
     message.content = RecordDict({"fedwatt": record})
     with pytest.raises(DataError, match="no message of fedwatt"):
         messages.body_of(message, 100)
+
+
+def test_fields_by_hand() -> None:
+    """Field 1 as a varint, 2 as bytes, 3 in 4 and 4 in 8 bytes, 1000 as bytes."""
+    content = b"\x08\x96\x01" + b"\x12\x03abc" + b"\x1d1234" + b"\x2112345678" + b"\xc2\x3e\x01z"
+    assert list(messages.fields_of(content)) == [
+        (1, b""), (2, b"abc"), (3, b"1234"), (4, b"12345678"), (1000, b"z"),
+    ]  # fmt: skip
+    for damaged in (b"\xff" * 20, b"\x0b", b"\x08"):
+        with pytest.raises(DataError, match="no protobuf message"):
+            list(messages.fields_of(damaged))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ConfigRecord({"body": list(range(20_000))}),
+        ConfigRecord({"body": b"x", "more": b"y" * 20_000}),
+        ConfigRecord({"body": "text" * 5_000}),
+        ConfigRecord({str(n): n for n in range(2_000)}),
+    ],
+)
+def test_nothing_but_a_body_is_long(record: ConfigRecord, message: Message) -> None:
+    message.content = RecordDict({"fedwatt": record})
+    tree, parts = messages.taken_apart(message)
+    refused = pytest.raises(DataError, match=r"more than one long value|no message of fedwatt")
+    with refused:
+        again = messages.put_together(tree.object_id, parts, 1_000_000)
+        messages.body_of(again, 1_000_000)
