@@ -36,7 +36,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, TIMESTAMP_HEADER
-from flwr.common.serde import message_to_proto
+from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
@@ -207,8 +207,8 @@ class LightVehicle:
         single = bool(parts)
         if not single:
             parts = await self._pulled(metadata.run_id, tree)
-        message = messages.put_together(tree.object_id, parts, LARGEST)
-        request = unpack(messages.body_of(message, LARGEST))
+        request = unpack(messages.body_in(parts, LARGEST))
+        message = message_from_proto(response.messages_list[0])
         kind = str(request.values["kind"])
         self.noticed.append((kind, seconds))
         training = kind == "train"

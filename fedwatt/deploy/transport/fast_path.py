@@ -46,8 +46,6 @@ from fedwatt.deploy.transport.request_filter import SMALL
 
 POLL = "/v1/fleet/pull-messages"
 OF_RUNS = "/v1/runtime/"
-LARGE = 1_000_000
-"""Bytes of a body that is handled in another thread: other requests need not wait for it."""
 PIECE = 32_768
 """Bytes of a response that are written at once: a connection keeps room for its longest piece."""
 SLICE = 256
@@ -71,22 +69,14 @@ class FastPath:
         """Polls that wait for a message, by node."""
         self.addressed: Counter[int] = Counter()
         """Messages that may wait for each node."""
-        self.failed: set[str] = set()
-        """Paths that have failed by an error which is not Flower's answer."""
+        self.announced = True
+        """Whether every message to a vehicle was announced here."""
         self.answers: dict[str, Answer] = {
             POLL: self._poll,
             "/v1/fleet/push-messages": _vehicle_reply,
             "/v1/runtime/push-messages": _run_requests,
             "/v1/runtime/pull-messages": _run_replies,
         }
-
-    @property
-    def announced(self) -> bool:
-        """Tell whether every message to a vehicle is announced here.
-
-        Requests of vehicles do not count: anybody can send one that cannot be read.
-        """
-        return not any(path.startswith(OF_RUNS) for path in self.failed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -128,10 +118,7 @@ class FastPath:
     ) -> bytes:
         """Return the body of the response; a poll may be held."""
         request.state.recipients = []
-        if len(body) > LARGE:
-            content = await asyncio.to_thread(answer, request, body)
-        else:
-            content = answer(request, body)
+        content = answer(request, body)
         for recipient in request.state.recipients:
             self.announce(recipient)
         seconds = _patience(request) if request.url.path == POLL and self.announced else 0.0
@@ -167,9 +154,13 @@ class FastPath:
         return content + messages.encoded(_taken(state, run, response.message_object_trees[0]))
 
     def _note_failure(self, path: str, error: Exception) -> None:
-        """Log once per path that it fails, unless that is an answer of Flower."""
-        if not isinstance(error, FlowerError | HTTPException) and path not in self.failed:
-            self.failed.add(path)
+        """Let polls ask Flower from now on if a run's request took its ordinary path.
+
+        Requests of vehicles do not count: anybody can send one that cannot be read.
+        """
+        answered = isinstance(error, FlowerError | HTTPException)
+        if self.announced and path.startswith(OF_RUNS) and not answered:
+            self.announced = False
             log.warning("%s takes Flower's ordinary path, which is slower: %r", path, error)
 
     @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 from flwr.app import Error, Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, ErrorCode
-from flwr.common.serde import message_to_proto
+from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2
 from flwr.proto.node_pb2 import Node
 
@@ -193,7 +193,8 @@ class Session:
         return True
 
     def _answer(self, response: Any, parts: messages.Parts) -> None:
-        run = response.messages_list[0].metadata.run_id
+        header = response.messages_list[0]
+        run = header.metadata.run_id
         tree = response.message_object_trees[0]
         numbers = messages.numbers_in(tree)
         self.single = numbers <= parts.keys()
@@ -203,8 +204,8 @@ class Session:
                 node=self.node, run_id=run, message_object_id=tree.object_id
             )
             self._call("confirm-message-received", confirm)
-        message = messages.put_together(tree.object_id, parts, self.largest)
-        body = messages.body_of(message, self.largest)
+        body = messages.body_in({number: parts[number] for number in numbers}, self.largest)
+        message = message_from_proto(header)
         try:
             reply = Message(messages.content(self.handle(body)), reply_to=message)
         except Exception:

@@ -7,9 +7,9 @@
 A request for a round that was answered gets the same bytes again, or nothing under secure
 aggregation: two sums over different vehicles would differ by single ones. New rounds only grow, so
 a server cannot go back to an old one with another model; an aggregation that failed is repeated as
-a new round. A computation that fails has used its round as well: whether one fails can depend on
-the data, and a server could try models until one does not. A server that was restored from a backup
-gets the stored replies of its last rounds.
+a new round. A computation that fails has used its round for any other request: whether one fails
+can depend on the data, and a server could try models until one does not. A server that was restored
+from a backup gets the stored replies of its last rounds.
 """
 
 import json
@@ -132,11 +132,11 @@ class Answers:
             old.unlink(missing_ok=True)
 
     def stored_reply(self, slot: Slot) -> bytes:
-        """Return the reply that was sent; DataError if it was lost."""
-        try:
-            return self._reply(slot).read_bytes()
-        except OSError as error:
-            raise DataError("the reply to this request is lost, or could not be made") from error
+        """Return the reply that was made; empty where the last computation made none."""
+        file = self._reply(slot)
+        if not file.exists() and slot.round < self._latest[slot.track]:
+            raise DataError("the reply to this request is no longer kept")
+        return file.read_bytes() if file.exists() else b""
 
     def _reply(self, slot: Slot) -> Path:
         name = sha256(json.dumps(slot.track).encode()).hexdigest()[:32]

@@ -220,10 +220,11 @@ class RequestHandler:
             raise DataError("sums over places need secure aggregation")
         slot = Slot.of(request)
         digest = request_digest(request, OF_FLEET)
-        if answers.repeated(slot, digest, plan.config):
-            return answers.stored_reply(slot)
-        self._refuse_outside_hours()
-        answers.add(slot, digest)
+        if not answers.repeated(slot, digest, plan.config):
+            self._refuse_outside_hours()
+            answers.add(slot, digest)
+        elif reply := answers.stored_reply(slot):
+            return reply
         result = self.computer.compute(AcceptedRequest(plan.digest, kind, request))
         reply = sealed(reply_form(kind, plan.config, request), result)
         answers.store_reply(slot, reply)

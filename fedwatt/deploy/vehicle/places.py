@@ -102,10 +102,10 @@ class Places:
             return Content({"map": shared.digest})
         published = map_from_arrays(job.request.arrays, grid)
         digest = map_digest(published)
-        kept = folder / MAP_DIGEST
-        if not kept.exists():  # written first: whether extending a map fails can depend on the data
-            write_text(kept, digest)
-        if kept.read_text(encoding="utf-8") != digest:
+        file = folder / MAP_DIGEST
+        if not file.exists():  # written first: whether extending a map fails can depend on the data
+            write_text(file, digest)
+        if file.read_text(encoding="utf-8") != digest:
             raise DataError("this plan has another elevation map already")
         if (folder / MAP).exists():
             return Content({"map": digest})
