@@ -67,8 +67,8 @@ class Limits:
 
     function: int = 60
     file: int = 500
-    files: int = 290
-    tokens: int = 357_100
+    files: int = 288
+    tokens: int = 349_500
     vague_names: int = 11
     openers: int = 0
     packed: int = 0
