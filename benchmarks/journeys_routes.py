@@ -194,13 +194,13 @@ def table(keys: Mapping[str, Any]) -> str:
     covered = [keys["coverage_by_vehicle"][name] for name in ("mean", "least")]
     moving = [keys["in_trip_route_only"][str(share)] for share in SHARES]
     lines = [
-        f"| {keys['trips']:,} trips, shared by 3, error in % | median | mean | 90th percentile |",
+        f"| {keys['trips']:,} trips, error in % | median | mean | 90th percentile |",
         "|---|---|---|---|",
         f"| energy, from route and temperature | {cells(error)} |",
         f"| energy, the vehicle's mean Wh/km | {cells(keys['trip_error_wh_per_km'])} |",
         f"| duration | {cells(keys['duration_error'])} |",
         "",
-        f"90 % intervals cover {covered[0]:.1f} % in the mean over vehicles and {covered[1]:.1f} % "
+        f"90 % intervals cover {covered[0]:.1f} % on average over vehicles and {covered[1]:.1f} % "
         f"for the least. After 10, 25, 50 and 75 % of the way the median error of the total is "
         f"{', '.join(f'{value:.1f}' for value in moving)} %.",
     ]

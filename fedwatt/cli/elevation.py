@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedwatt.cli.console import Json, Panels, console, print_json, ruled_table, write_figure
-from fedwatt.cli.data.shared import Fleet
-from fedwatt.cli.options import Assignments, Out
+from fedwatt.cli.data.shared import Fleet, Out
+from fedwatt.cli.options import Assignments
 from fedwatt.errors import DataError
 
 if TYPE_CHECKING:

@@ -221,7 +221,7 @@ def _area(axes: Axes, values: FloatArray, bottom: float) -> None:
 
 def _about_band(prediction: TripPrediction) -> str:
     if prediction.interval_wh is None:
-        return "The model has no prediction intervals: export it with the vehicle's folder."
+        return "Predicted without an interval."
     if prediction.climb_known is not None and 0 < prediction.climb_known.mean() < 1:
         return (
             "Climb is known in part of the trip, so the band is interpolated between the intervals "
@@ -284,7 +284,7 @@ def render(forecast: Forecast) -> str:
         trip=f"Trip {prediction.trip.name}",
         vehicle=forecast.vehicle or card.vehicle,
         table=None,
-        remarks=[],
+        remarks=forecast.remarks(),
         facts=dict(sections(card)[0][1]),
     )
 

@@ -102,6 +102,8 @@ def passes(trips: Iterable[Trip], grid: Grid) -> tuple[Pass, ...]:
             route, at_m = recorded_route(trip)
         except DataError:
             continue
+        # Coefficients are learned with the climb of the map, which every vehicle reads.
+        route = replace(route, elevation_m=None)
         cells = route.cells(grid)
         recorded_passes.append(Pass(trip, route, at_m, cells, trip_sums(trip, route, at_m, cells)))
     return tuple(recorded_passes)

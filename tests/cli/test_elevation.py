@@ -75,7 +75,8 @@ def test_a_field_is_held_against_a_terrain_model(type_in, field, tmp_path):
     places = {"latitude": latitude.ravel(), "longitude": longitude.ravel()}
     heights = TownGround().elevation_m(*places.values())
     pl.DataFrame({**places, "height": heights}).write_parquet(tmp_path / "town.parquet")
-    model, figure = str(tmp_path / "town.parquet"), tmp_path / "agreement.svg"
+    model = str(tmp_path / "town.parquet")
+    figure = tmp_path / "agreement.svg"
     status, messages = type_in("elevation", "compare", str(field), model, "--plot", str(figure))
     assert status == 0
     assert "correlation of elevations" in messages

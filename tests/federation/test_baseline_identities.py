@@ -448,7 +448,7 @@ def test_the_pull_rises_with_the_loss_and_falls_after_some_patience() -> None:
         ("fedcm+momentum", "a momentum already"),
         ("mimelite+fractional", "leave out Fractional"),
         ("fedcm@adam", "halves of one mechanism"),
-        ("fedexp@private", "besides Δ_k"),
+        ("fedexp@private", "beside Δ_k"),
     ],
 )
 def test_what_they_cannot_be_put_together_with(name: str, reason: str) -> None:

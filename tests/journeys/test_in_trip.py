@@ -38,7 +38,8 @@ def test_a_trip_as_forecast_is_left_alone():
 
 
 def test_speed_in_hand_lowers_the_rest():
-    slow, fast = start(), start()
+    slow = start()
+    fast = start()
     slow.step(100.0, 10.0, 15.0, 0.0)
     fast.step(100.0, 10.0, 15.0, 20.0)
     assert slow.left_wh - fast.left_wh == pytest.approx(0.18 * 400)
