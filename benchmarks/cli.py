@@ -33,7 +33,7 @@ def add_to(fedwatt: typer.Typer) -> None:
 @app.command()
 def engine(
     repeats: Repeats = 9,
-    recurrent: Annotated[bool, typer.Option(help="Measure GRU and LSTM, too.")] = True,
+    recurrent: Annotated[bool, typer.Option(help="Include GRU and LSTM.")] = True,
 ) -> None:
     """Time a round of 30 vehicles in the engine and in a plain PyTorch loop.
 

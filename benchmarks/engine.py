@@ -183,11 +183,12 @@ def engine_blocks(record: Found) -> dict[str, str]:
         "engine": table("engine|ms per round|times the floor|times FedAvg's time", rows)
         + f"\n\nFloor: {mlp['floor_s'] * 1000:.0f} ms. "
         f"{on(mlp['machine'], record['load_before'])}.",
-        "recurrent": " ".join(
-            f"{name}: {step_seconds['fedavg'] * 1e3:.2f} ms per step of one vehicle, with torch.nn "
-            f"in a plain loop {step_seconds['plain loop'] * 1e3:.2f} ms."
-            for name, step_seconds in steps.items()
-        ),
+        "recurrent": "A step of one vehicle, and with torch.nn in a plain loop: "
+        + "; ".join(
+            f"{name} {seconds['fedavg'] * 1e3:.2f} and {seconds['plain loop'] * 1e3:.2f} ms"
+            for name, seconds in steps.items()
+        )
+        + ".",
     }
 
 
@@ -213,19 +214,16 @@ def probe_blocks(record: Found) -> dict[str, str]:
 
 def gpu_blocks(record: Found) -> dict[str, str]:
     """Return the table of the MLP's stacks beside a plain loop."""
-    head = (
-        "stack|vehicles|ms per step|client-steps per second|times the loop|"
-        f"in a round of {SHORT} steps"
-    )
+    head = f"stack|vehicles|ms per step|times the loop|in a round of {SHORT} steps"
     plain = record["plain_client_step_s"]
-    rows = [f"plain loop, float32|1|{plain * 1e3:.3f}||1|1"]
+    rows = [f"plain loop, float32|1|{plain * 1e3:.3f}|1|1"]
     rows += [
         f"{name_of(stack['method'])}, float32|{stack['rows']}|{stack['step_s'] * 1e3:.3f}|"
-        f"{stack['client_steps_per_s']:,.0f}|{stack['times_plain_loop']:,.0f}|"
+        f"{stack['times_plain_loop']:,.0f}|"
         f"{SHORT * stack['rows'] * plain / stack['round_s']:,.0f}"
         for stack in record["stacks"]
     ]
-    return {"gpu": f"{table(head, rows)}\n\n{on_gpu(record)}; CUDA {record['cuda']}."}
+    return {"gpu": f"{table(head, rows)}\n\n{on_gpu(record)}."}
 
 
 def agreement_blocks(record: Found) -> dict[str, str]:
@@ -237,8 +235,7 @@ def agreement_blocks(record: Found) -> dict[str, str]:
         "agreement": "Largest difference of any weight between the two engines after three rounds, "
         f"relative to the largest weight: {most}; the median over {len(rows)} trainings is "
         f"{middle:.0e} in float32. A ReLU unit whose input is 0 to within rounding can be on in "
-        "one engine and off in the other, and that training then parts further; on a processor, "
-        "float32 and float64 part the same way."
+        "one engine and off in the other; on a processor, float32 and float64 differ in this way."
     }
 
 

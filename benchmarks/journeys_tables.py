@@ -16,11 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "results" / "journeys_ved.json"
 PAGE = ROOT / "docs" / "journeys.md"
 HEADLINE = "share 3, {}"
-SET_UPS = {
-    f"share {share}, {inputs}": f"shared by {share}, {inputs.replace('-', ' ')}"
-    for inputs in ("no-climate", "climate")
-    for share in (3, 1)
-}
+SET_UPS = {HEADLINE.format("no-climate"): "no climate", HEADLINE.format("climate"): "climate"}
+"""Set-ups that docs/journeys.md shows, of those in the record."""
 FIRST = ("0", "1", "2", "3", "4")
 """Splits of the headline; the others are beside them for paired differences."""
 LEAST_COVERED = 83
@@ -126,7 +123,7 @@ def windows_block(windows: Mapping[str, Any]) -> str:
     """Return the table of rows by set-up."""
     recorded = [name for name in SET_UPS if name in windows]
     head = " | ".join(SET_UPS[name] for name in recorded)
-    lines = [f"| windows of a minute, RMSE in Wh | {head} |", "|---" * (len(recorded) + 1) + "|"]
+    lines = [f"| windows, RMSE in Wh | {head} |", "|---" * (len(recorded) + 1) + "|"]
     for row in ROWS:
         cells = [
             with_interval(list(window_rmse(windows[name], row).values()), digits=2)
@@ -186,8 +183,8 @@ def intervals_block(record: Mapping[str, Any]) -> str:
         "",
         f"Left out of map, network, ridge and calibration (splits {splits}), then given its own "
         f"training trips, a vehicle's windows have {first:.1f} Wh, as a member {second:.1f} Wh. "
-        f"Under {LEAST_COVERED} % of something are covered of: {', '.join(sorted(low)) or 'none'}. "
-        "± is the standard error over its trips.",
+        f"Vehicles with a coverage under {LEAST_COVERED} %: {', '.join(sorted(low)) or 'none'}. "
+        "± is the standard error over trips.",
     ]
     return "\n".join(lines)
 

@@ -251,7 +251,7 @@ ELEVATION_SOURCES: Final = {
     "over own map": "its own map",
     "over SRTM": "NASA's survey",
     "over own map or SRTM": "the better of these",
-    "without elevation": "none, nor has the fleet",
+    "without elevation": "none, alone or federated",
 }
 """Comparison → the elevation that a car has when it trains alone."""
 

@@ -276,11 +276,12 @@ ONLY_IN_CSV: Final = ("Bolt", "RouteE, forest of all vehicles")
 
 
 def readme_table(tasks: Sequence[Comparison]) -> str:
-    """Return README's table: one line for each of the main peers of each task."""
+    """Return README's table of the main peers of each task, below the answer for a driver."""
     lines = [
         "| task: inputs | baseline | fedwatt | difference [95 %] |",
         "|---|---|---|---|",
     ]
+    answer = ""
     for comparison in tasks:
         if not comparison.short_inputs:
             continue
@@ -293,12 +294,17 @@ def readme_table(tasks: Sequence[Comparison]) -> str:
             gap = paired_difference(comparison.fedwatt, cells, comparison.statistic)
             unit = comparison.unit
             peer = name.partition(" (")[0]
+            if (comparison.short_inputs, peer) == ("route", "mean Wh/km of the vehicle"):
+                answer = (
+                    f"**Before departure the median error is {ours:.1f} %; mean Wh/km has "
+                    f"{theirs:.1f} %.**\n\n"
+                )
             lines.append(
                 f"| {task}: {comparison.short_inputs} | "
                 f"{SHORT_NAMES.get(peer, peer)}: {theirs:.1f} {unit} | "
                 f"{ours:.1f} {unit} | {gap.text(unit).rpartition(' ')[0]} |"
             )
-    return "\n".join(lines)
+    return answer + "\n".join(lines)
 
 
 def csv_rows(tasks: Sequence[Comparison]) -> list[Sequence[Any]]:
@@ -329,23 +335,20 @@ def csv_rows(tasks: Sequence[Comparison]) -> list[Sequence[Any]]:
 
 
 def page_block(tasks: Sequence[Comparison]) -> str:
-    """Return by how much fedwatt's errors are lower, in words for docs/journeys.md."""
+    """Return by how much fedwatt's errors are lower, in one sentence for docs/journeys.md."""
     sentences = []
     for entry in tasks:
         margins = []
         for name, cells in entry.peers.items():
-            if not cells or name not in SHORT_NAMES:
+            if not cells or name not in SHORT_NAMES or "earlier trips" in entry.task:
                 continue
             both = on_same(entry.fedwatt, cells)
-            splits = len({split for split, _ in both[0]})
-            ours, theirs = (list(side.values()) for side in both)
-            measures = (median_error, mean_error) if entry.unit == "%" else (rmse,)
-            gaps = [f"{100 * (1 - m(ours) / m(theirs)):.1f}" for m in measures]
-            peer = f"{SHORT_NAMES[name]} ({splits} splits)"
-            margins.append(f"{' / '.join(gaps)} % than those of {peer}")
-        sentences.append(f"{entry.task.rpartition(',')[0]}: {', '.join(margins)}")
+            ours, theirs = (entry.statistic(list(side.values())) for side in both)
+            margins.append(f"{100 * (1 - ours / theirs):.1f} % ({SHORT_NAMES[name]})")
+        if margins:
+            sentences.append(f"{entry.task.rpartition(',')[0]}: {', '.join(margins)}")
     return (
-        "fedwatt's errors are lower by (trips: median / mean; windows: RMSE), "
+        "fedwatt's errors (trips: median; windows: RMSE) are lower than the baselines' by: "
         f"{'; '.join(sentences)}."
     )
 

@@ -17,18 +17,18 @@ def compare(
         list[str] | None,
         typer.Option(help="Select runs with all of these words, such as 'ved elevation scaffold'."),
     ] = None,
-    data: Annotated[
+    stored: Annotated[
         list[str] | None,
         typer.Option(help="Use a stored fleet: ved=FOLDER or electrified=FOLDER; repeatable."),
     ] = None,
     trials: Annotated[int, typer.Option(help="Set the trials of each method.")] = 20,
-    seeds: Annotated[
+    seed_count: Annotated[
         int, typer.Option(help="Set the number of seeds of results; trials have others.")
     ] = 5,
     rounds: Annotated[int, typer.Option(help="Set the number of rounds.")] = 60,
     device: Annotated[str, typer.Option(help="Choose auto, cpu or cuda.")] = "auto",
     processes: Annotated[int, typer.Option(help="Set the number of runs at a time.")] = 1,
-    minutes: Annotated[float, typer.Option(help="Begin no run after so many minutes.")] = inf,
+    max_minutes: Annotated[float, typer.Option(help="Begin no run after so many minutes.")] = inf,
     out: Annotated[Path, typer.Option(help="Write to this file or folder.")] = Path(
         "runs/comparison"
     ),
@@ -71,8 +71,8 @@ def compare(
     if page or check:
         _write_pages(out, write=page)
         return
-    plan = Plan(trials=trials, rounds=rounds, seeds=tuple(range(1, seeds + 1)))
-    workspace = Workspace(out, _stored(data or []), device, processes, ray, minutes)
+    plan = Plan(trials=trials, rounds=rounds, seeds=tuple(range(1, seed_count + 1)))
+    workspace = Workspace(out, _stored(stored or []), device, processes, ray, max_minutes)
     chosen = planned_runs(plan, only or ())
     chosen = missing(chosen, read_records(RECORDS)) if unrecorded else chosen
     try:

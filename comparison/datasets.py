@@ -101,7 +101,7 @@ def open_dataset(dataset: Dataset, stored: Mapping[str, Path]) -> Fleet:
     if dataset.stored and dataset.stored not in stored:
         raise DataError(
             f"'{dataset.name}' needs the stored fleet '{dataset.stored}'. Make it with "
-            f"'fedwatt data import' and name it with --data {dataset.stored}=FOLDER."
+            f"'fedwatt data import' and name it with --stored {dataset.stored}=FOLDER."
         )
     vehicles = _vehicles(dataset, stored)
     climbing = with_climb_channels(lambda: iter(vehicles), dataset.settings, ElevationSettings())

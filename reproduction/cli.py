@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reproduction.study import Setting, Study
     from reproduction.verify import Check, Draw
 
-Data = Annotated[
+Recordings = Annotated[
     list[Path] | None,
     typer.Option(
         help="Read VED or eVED files, or a fleet, in this folder. [default: $FEDWATT_DATA]"
@@ -35,7 +35,7 @@ def reproduce(
         typer.Argument(help="Studies by name, or 'all'. --list shows them.", metavar="[STUDY]..."),
     ] = None,
     scale: Annotated[str, typer.Option(help="Choose smoke or paper.")] = "smoke",
-    data: Data = None,
+    recordings: Recordings = None,
     dataset: Annotated[
         list[str] | None,
         typer.Option(
@@ -78,7 +78,7 @@ def reproduce(
         return
     chosen = select(studies or ["all"])
     size = replace(scale_of(scale), deterministic=deterministic)
-    sources = _sources(data)
+    sources = _sources(recordings)
     setting = setting_for(size, sources, dataset or ())
     lab = Lab(size, out / size.name, sources, device, records)
     if plan:
@@ -87,12 +87,12 @@ def reproduce(
         _run(lab, setting, chosen)
 
 
-def _sources(data: list[Path] | None) -> "Sources":
-    """Return the recorded fleets in `data`, or in $FEDWATT_DATA."""
+def _sources(recordings: list[Path] | None) -> "Sources":
+    """Return the recorded fleets in `recordings`, or in $FEDWATT_DATA."""
     from reproduction.data import find_sources, usual_folder
 
     usual = usual_folder()
-    return find_sources(data or ([usual] if usual is not None else []))
+    return find_sources(recordings or ([usual] if usual is not None else []))
 
 
 def _run(lab: "Lab", setting: "Setting", chosen: "Sequence[Study]") -> None:
@@ -146,13 +146,13 @@ def verify(
         int | None,
         typer.Option(help="Set the seed of all random draws. [default: another each time]"),
     ] = None,
-    minutes: Annotated[
+    max_cell_minutes: Annotated[
         float, typer.Option(help="Leave out cells that would take more minutes than this here.")
     ] = 30.0,
     records: Annotated[Path, typer.Option(help="Use this folder of compact records.")] = Path(
         "results/reproduction"
     ),
-    data: Data = None,
+    recordings: Recordings = None,
     device: Device = "auto",
     out: Annotated[Path, typer.Option(help="Write to this file or folder.")] = Path(
         "runs/reproduction"
@@ -172,9 +172,9 @@ def verify(
     if not known_records:
         raise RunError(f"{records} holds no records. Name their folder with --records.")
     scale = scale_of(scale_of_records(records))
-    lab = Lab(scale, out / scale.name, _sources(data), device)
+    lab = Lab(scale, out / scale.name, _sources(recordings), device)
     seed = secrets.randbelow(2**32) if seed is None else seed
-    draw = drawn(lab, known_records, seed, 60 * minutes)
+    draw = drawn(lab, known_records, seed, 60 * max_cell_minutes)
     console.print(_drawn_from(draw, len(known_records), seed), highlight=False, soft_wrap=True)
     checks: list[Check] = []
     with console.status("") as status:

@@ -99,7 +99,9 @@ def find_sources(folders: Iterable[Path]) -> Sources:
     raw: dict[str, tuple[Path, ...]] = {}
     for folder in folders:
         if not folder.exists():
-            raise DataError(f"There is no data folder {folder}. Leave --data out, or correct it.")
+            raise DataError(
+                f"There is no data folder {folder}. Leave --recordings out, or correct it."
+            )
         if (folder / "fleet.json").is_file():
             stored[_stored_name(folder)] = folder
             continue
@@ -220,8 +222,8 @@ def stored_fleet(selection: Selection, sources: Sources, scratch: Path, say: Say
     raw = sources.raw.get("ved" if name == "ved-enriched" else name)
     if raw is None or not sources.has(selection.dataset):
         raise DataError(
-            f"The dataset '{selection.dataset}' is not there. Name its folder with --data, or "
-            "choose another with --dataset."
+            f"The dataset '{selection.dataset}' is not there. Name its folder with --recordings, "
+            "or choose another with --dataset."
         )
     say(f"importing {name} from {raw[0].parent} (once)")
     vehicles = imported(name, raw, sources.raw.get("posts", ()))

@@ -207,7 +207,8 @@ HABITS = re.compile(
     r"|\bpersonal models?\b|\bnewcomers?\b|\bon board\b|\blikes best\b|\bnothing clear\b"
     r"|\bembedded fleet\b|\bhand(?:s|ed)? up\b|\bjudge[ds]?\b|\breal fleet\b|\bunder masks\b"
     r"|\bsecure sums\b|\blying server\b|\bgo(?:es)? on\b|\blevel model\b|\breckoned\b"
-    r"|\bwhat (?:is|was) (?:there|left|known|kept|asked)\b|\ba thing\b|\bdepot\b",
+    r"|\bwhat (?:is|was) (?:there|left|known|kept|asked)\b|\ba thing\b|\bdepot\b"
+    r"|\bone's own\b|\bbesides\b|\berror bars\b|, too\b|\bin the mean\b",
     re.IGNORECASE,
 )
 """Phrases that the vocabulary of the project replaces."""
@@ -244,10 +245,36 @@ def test_a_page_begins_with_its_readers(page: Path) -> None:
     assert any(re.match(r"For .*\byou (?:can|know)\b", line) for line in begin)
 
 
+GENERATED = ("commands.md", "configuration.md", "python.md")
+HOW_TO = 1200
+MAX_WORDS = {
+    "first-federation.md": 1100,
+    "your-fleet.md": 1100,
+    "into-the-car.md": 1100,
+    "design.md": 2000,
+    "methods.md": 3000,
+    "privacy.md": 1800,
+    "accuracy.md": 1500,
+    "performance.md": 800,
+    "scale.md": 900,
+    "journeys.md": 1000,
+    "reproduction.md": 1500,
+    "which-method.md": 900,
+    "glossary.md": 500,
+}
+"""Page → its most words; how-to guides and all other pages have `HOW_TO`."""
+
+
 def test_the_documentation_is_short() -> None:
     words = {page.name: len(page.read_text(encoding="utf-8").split()) for page in DOCS}
     assert sum(words.values()) <= 40_000
-    assert sum(words[name] for name in ("commands.md", "configuration.md", "python.md")) <= 16_000
+    assert sum(words[name] for name in GENERATED) <= 16_000
+    too_long = {
+        name: count
+        for name, count in words.items()
+        if name not in GENERATED and count > MAX_WORDS.get(name, HOW_TO)
+    }
+    assert too_long == {}
 
 
 def test_the_habits_are_found() -> None:

@@ -17,8 +17,9 @@ from fedwatt.cli.console import (
     print_json,
     wait_for_interrupt,
 )
+from fedwatt.cli.data.shared import DryRun, Out
 from fedwatt.cli.deploy_owner import STORE, Keys, StoreFolder
-from fedwatt.cli.options import OUT_HELP, Resume, refuse_folder, resumable
+from fedwatt.cli.options import Host, Port, Resume, refuse_folder, resumable
 from fedwatt.cli.progress import show_results
 from fedwatt.errors import counted
 
@@ -51,8 +52,6 @@ State = Annotated[
     Path, typer.Option("--state", help="Use this folder for the vehicle's state between rounds.")
 ]
 Run = Annotated[Path, typer.Argument(help="Run folder, or a folder of runs: the newest counts.")]
-Port = Annotated[int, typer.Option("--port", help="Listen on this port.", min=0)]
-Host = Annotated[str, typer.Option("--host", help="Listen on this address.")]
 Address = Annotated[
     str, typer.Option("--address", help="Use this address of the server, host:port.")
 ]
@@ -111,9 +110,7 @@ def vehicle(
     patience: Annotated[
         float, typer.Option(help="Retry for so many seconds when the server refuses the key.")
     ] = 120.0,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything; write and send nothing.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Run the vehicle client, which computes what an accepted plan says."""
     from fedwatt.deploy import need_flower, show_log
@@ -154,7 +151,7 @@ def vehicle(
 
 @app.command("run", rich_help_panel=SERVER)
 def run_plan(
-    out: Annotated[Path, typer.Option(help=OUT_HELP)] = Path("runs/fleet"),
+    out: Out = Path("runs/fleet"),
     resume: Resume = False,
     store: StoreFolder = STORE,
     address: Address = LOCAL,

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from fedwatt.cli.console import console
-from fedwatt.cli.options import OUT_HELP, Assignments, Config, Methods, Rounds, configuration
+from fedwatt.cli.data.shared import Out
+from fedwatt.cli.options import Assignments, Config, Methods, Rounds, configuration
 
 OwnerKey = Annotated[Path, typer.Option("--key", help="Sign with this private key of the owner.")]
 Keys = Annotated[Path, typer.Option("--keys", help="Use this folder of keys and certificates.")]
@@ -17,7 +18,7 @@ OWNER_KEY = Path("owner/key.pem")
 
 
 def owner(
-    out: Annotated[Path, typer.Option(help=OUT_HELP)] = Path("owner"),
+    out: Out = Path("owner"),
 ) -> None:
     """Make the owner's key and certificate."""
     from fedwatt.deploy.plan.certificates import create_owner
@@ -74,7 +75,7 @@ def sign(
 def plan(
     config: Config = None,
     key: OwnerKey = OWNER_KEY,
-    out: Annotated[Path, typer.Option(help=OUT_HELP)] = Path("plan.json"),
+    out: Out = Path("plan.json"),
     days: Annotated[float, typer.Option(help=DAYS_HELP)] = 90.0,
     revoke: Annotated[
         list[str] | None, typer.Option("--revoke", help="Revoke this serial number; repeatable.")

@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedwatt.cli.console import console
-from fedwatt.cli.options import Method, Out, Trust, VehicleFolder
+from fedwatt.cli.data.shared import Out
+from fedwatt.cli.options import Method, Trust, VehicleFolder
 from fedwatt.cli.route import Consumption, Mass
 
 if TYPE_CHECKING:
     from fedwatt.edge.card import ModelCard
 
-Routes = Annotated[bool, typer.Option("--routes", help="Predict trips from their routes, too.")]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")]
+Routes = Annotated[bool, typer.Option("--routes", help="Include the prediction of routes.")]
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
+    run: RunFolder,
     out: Out,
     vehicle: VehicleFolder = None,
     method: Method = None,
@@ -66,11 +68,11 @@ def export(
     if card.vehicle:
         _show_vehicle(card)
     else:
-        _show_for_any(card)
+        console.print("It takes scaled features. With --vehicle FOLDER it takes telemetry.")
 
 
 def adapt(
-    run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
+    run: RunFolder,
     out: Out,
     vehicle: VehicleFolder = None,
     method: Method = None,
@@ -99,19 +101,17 @@ def adapt(
     )
 
 
-def _show_for_any(card: "ModelCard") -> None:
-    """Print the properties of a file of scaled features."""
-    console.print("It takes scaled features. With --vehicle FOLDER it takes telemetry.")
-
-
 def _show_vehicle(card: "ModelCard") -> None:
     """Print the properties of a file with a vehicle's scaling."""
+    from fedwatt.windows.targets import TRIP_TARGETS
+
     bars = card.calibration
-    message = (
-        f"{bars['level']:.0%} prediction intervals from {bars['trips']} {bars['source']}"
-        if bars
-        else f"{card.target} of single windows, which has no prediction intervals"
-    )
+    if bars:
+        message = f"{bars['level']:.0%} prediction intervals from {bars['trips']} {bars['source']}"
+    elif card.target in TRIP_TARGETS:
+        message = "no prediction intervals, which need a trip of the vehicle for validation"
+    else:
+        message = f"{card.target} of single windows, which has no prediction intervals"
     console.print(f"It takes the telemetry of {card.vehicle} and gives {card.output}; {message}.")
     if "nodes" in card.elevation:
         measured = card.elevation["source"] == "auto"

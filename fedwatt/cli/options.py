@@ -10,7 +10,7 @@ import typer
 
 from fedwatt import plugins
 from fedwatt.cli.console import errors
-from fedwatt.cli.data.shared import refuse_filled
+from fedwatt.cli.data.shared import OUT_HELP, refuse_filled
 from fedwatt.errors import RunError, SettingError
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from fedwatt.runs.defaults import RunRecipe
 
 METHOD_HELP = "Choose a method; 'fedwatt list' shows all."
-OUT_HELP = "Write to this file or folder."
 SEEDS_HELP = "Set the seeds, trained together, such as 1,2,3."
 
-Out = Annotated[Path, typer.Option("--out", help=OUT_HELP)]
+Port = Annotated[int, typer.Option("--port", help="Listen on this port.", min=0)]
+Host = Annotated[str, typer.Option("--host", help="Listen on this address.")]
 Html = Annotated[Path | None, typer.Option("--html", help="Write a page to this file.")]
 VehicleFolder = Annotated[
     Path | None,

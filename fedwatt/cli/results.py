@@ -14,6 +14,7 @@ from fedwatt.cli.console import (
     ruled_table,
     wait_for_interrupt,
 )
+from fedwatt.cli.options import Port
 from fedwatt.errors import FedwattError, RunError, SettingError
 
 Runs = Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN...")]
@@ -25,7 +26,7 @@ def report(
         Path | None,
         typer.Option(help="Write to this file or folder. [default: the run]"),
     ] = None,
-    pdf: Annotated[bool, typer.Option("--pdf", help="Write the figures as PDF, too.")] = False,
+    pdf: Annotated[bool, typer.Option("--pdf", help="Write the figures as PDF as well.")] = False,
 ) -> None:
     """Write the report of a run, or of several runs side by side."""
     from fedwatt.report.write import write_report
@@ -37,7 +38,7 @@ def report(
 
 def watch(
     run: Annotated[Path, typer.Argument(help="Run folder; the run may begin later.")],
-    port: Annotated[int, typer.Option(help="Listen on this port.", min=0)] = 8600,
+    port: Port = 8600,
     open: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Serve a live page of a run on this machine."""

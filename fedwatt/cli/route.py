@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedwatt.cli.console import Json, console, print_json, ruled_table, write_page
+from fedwatt.cli.data.shared import Kind, TerrainModel
 from fedwatt.cli.options import Html, Trust, VehicleFolder
 from fedwatt.errors import SettingError
 
@@ -41,11 +42,6 @@ Consumption = Annotated[
 ]
 Mass = Annotated[float | None, typer.Option(help="Set the mass of the vehicle, kg.")]
 Load = Annotated[float, typer.Option(help="Set the load beyond the driver, kg.")]
-Elevation = Annotated[
-    Path | None,
-    typer.Option("--dem", help="Read elevation from a terrain model (.hgt, GeoTIFF, points)."),
-]
-Kind = Annotated[str, typer.Option(help="Choose passenger, truck or bus.")]
 
 
 def route(
@@ -58,7 +54,7 @@ def route(
     consumption: Consumption = None,
     mass: Mass = None,
     load: Load = 0.0,
-    elevation: Elevation = None,
+    elevation: TerrainModel = None,
     vehicle: VehicleFolder = None,
     kind: Kind = "passenger",
     html: Html = None,

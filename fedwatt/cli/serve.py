@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 from fedwatt.cli.console import console
-from fedwatt.cli.options import ModelName
+from fedwatt.cli.options import Host, ModelName, Port
 from fedwatt.errors import SettingError
 
 
 def serve(
     model: ModelName,
-    host: Annotated[str, typer.Option(help="Listen on this address.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Listen on this port.")] = 8765,
+    host: Host = "127.0.0.1",
+    port: Port = 8765,
     token: Annotated[
         str,
         typer.Option(
@@ -24,7 +24,7 @@ def serve(
     ] = "",
     name: Annotated[
         list[str] | None,
-        typer.Option(help="Answer to this host name, too; repeatable."),
+        typer.Option(help="Answer to this further host name; repeatable."),
     ] = None,
 ) -> None:
     """Serve route and trip predictions over HTTP, in JSON."""

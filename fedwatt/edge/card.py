@@ -26,8 +26,8 @@ class ModelCard:
     window, interval_s samples in a window and seconds between them
     vehicle            whose scaling is in the graph; "" for a model of scaled features
     output             unit of a prediction, such as "Wh"; "scaled" for a model of scaled features
-    target             what a window predicts (`fedwatt.windows.targets`); only "energy" adds up to
-                       trips
+    target             what a window predicts (`fedwatt.windows.targets`); only energy adds up to
+                       trips (`TRIP_TARGETS`)
     backbone           the network
     calibration        prediction intervals of the vehicle (`calibration.Calibration`), or empty
     elevation          where climb comes from: "source" is "field" (a map in the file: its nodes,
@@ -35,7 +35,7 @@ class ModelCard:
                        empty where no feature needs climb
     personalised       whether the model is the vehicle's own: fine-tuned, or given by its method
     trips              "training", "validation" -> names of the vehicle's trips that the model, its
-                       scaling or its error bars were made with
+                       scaling or its prediction intervals were made with
     without_elevation  prediction intervals of windows whose climb is unknown
                        (`calibration.Calibration`), or empty
     lag_s              seconds by which the vehicle's motion is delayed before features are made

@@ -12,6 +12,7 @@ from fedwatt.errors import DataError
 from fedwatt.plugins import refers, refuse_untrusted
 from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows.features import FEATURES
+from fedwatt.windows.targets import TRIP_TARGETS
 
 try:
     import onnxruntime as ort
@@ -47,8 +48,7 @@ class EnergyModel:
 
     def refuse_unless_telemetry(self) -> None:
         """Raise unless the model takes features that telemetry can be turned into, and gives Wh."""
-        # Energy by charge and capacity is energy: its windows add up to that of a trip.
-        if self.card.target not in ("energy", "energy-from-soc"):
+        if self.card.target not in TRIP_TARGETS:
             raise DataError(
                 f"{self.path} predicts {self.card.target} of single windows, which do not add up "
                 "to the energy of a trip. EnergyModel.energies gives them."

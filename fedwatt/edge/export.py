@@ -53,7 +53,7 @@ from fedwatt.windows import FEATURES, Client, build_client, feature_names
 from fedwatt.windows.client import prepared
 from fedwatt.windows.features import needs_climb
 from fedwatt.windows.scaling import FleetScaling
-from fedwatt.windows.targets import ENERGY
+from fedwatt.windows.targets import ENERGY, TRIP_TARGETS, with_measured_energy
 
 FEWEST_VEHICLES = 5
 """Vehicles of a run without which its intervals are no guide for another."""
@@ -156,7 +156,10 @@ def export(
     client = build_client(climbing, trained.config.data, unseen=unseen)
     network = _network(trained, client)
     splits = {trip: split for split, names in client.trips.items() for trip in names}
-    draft = _Draft(vehicle, splits, network, notes)
+    measured = replace(
+        vehicle, trips=tuple(with_measured_energy(trip, vehicle.facts) for trip in vehicle.trips)
+    )
+    draft = _Draft(measured, splits, network, notes)
     trips = {"training": draft.trips("train"), "validation": draft.trips("validation")}
     card = replace(
         _card(trained, vehicle),
@@ -166,43 +169,52 @@ def export(
         trips={role: [trip.name for trip in role_trips] for role, role_trips in trips.items()},
         balance=balance_entry(network.mixture, client),
     )
-    if card.target != ENERGY.name:  # error bars and losses are of energies, which add up to trips
+    if card.target not in TRIP_TARGETS:
         write_bytes(Path(out), draft.content(card))
         return card
-    calibration, prior = _intervals(trained, draft, client, card)
-    if elevation and (unseen is None or _enough_trips(client, LEVEL)):
-        masked = replace(draft, vehicle=_without_elevation(vehicle, card.features))
+    card = _with_intervals(trained, draft, client, card)
+    if elevation and card.calibration and (unseen is None or _enough_trips(client)):
+        masked = replace(draft, vehicle=_without_elevation(measured, card.features))
         card = replace(card, without_elevation=masked.calibration(card))
-    card = replace(
+    write_bytes(Path(out), draft.content(card))
+    return card
+
+
+def _with_intervals(
+    trained: TrainedModel, draft: "_Draft", client: Client, card: ModelCard
+) -> ModelCard:
+    """Return the card with prediction intervals and the prior in Wh for a trip under way.
+
+    They come from the run's other vehicles, or from the vehicle's trips; there are no intervals
+    where both are too few.
+    """
+    own_trips = bool(client.trips["validation"])
+    if card.target != ENERGY.name:
+        # The run's intervals and priors are of minutes of measured energy.
+        return replace(card, calibration=draft.calibration(card) if own_trips else {})
+    if trained.intervals is not None and trained.intervals.vehicles >= FEWEST_VEHICLES:
+        mixture = draft.network.mixture
+        predicted = scaled_predictions(trained, client)
+        if mixture is not None:
+            predicted = mixture.predict(client, "validation", predicted)
+        bars, prior = fleet_intervals(trained.intervals, client, predicted, trained.trip_prior)
+        calibration = bars.to_json()
+    else:
+        calibration = draft.calibration(card) if own_trips else {}
+        prior = in_wh(trained.trip_prior, client.label_scale_wh)
+        prior = draft.trip_prior(card, prior) if own_trips else prior
+    return replace(
         card,
         calibration=calibration,
         trip_prior=asdict(prior),
         memory_scale_wh=client.label_scale_wh,
     )
-    write_bytes(Path(out), draft.content(card))
-    return card
 
 
-def _intervals(
-    trained: TrainedModel, draft: "_Draft", client: Client, card: ModelCard
-) -> tuple[dict[str, Any], TripPrior]:
-    """Return prediction intervals and the prior in Wh: from the run's other vehicles, or from the
-    vehicle's trips; no intervals where both are too few.
-    """
-    if trained.intervals is None or trained.intervals.vehicles < FEWEST_VEHICLES:
-        prior = in_wh(trained.trip_prior, client.label_scale_wh)
-        if not client.trips["validation"]:
-            return {}, prior
-        return draft.calibration(card), draft.trip_prior(card, prior)
-    predicted = _validation_predictions(draft.network, trained, client)
-    bars, prior = fleet_intervals(trained.intervals, client, predicted, trained.trip_prior)
-    return bars.to_json(), prior
-
-
-def _enough_trips(client: Client, level: float) -> bool:
-    """Return whether the vehicle's trips allow intervals of this level."""
-    trips = [client.trips[split] for split in ("train", "validation")]
-    return bool(trips[1]) and sum(map(len, trips)) >= fewest_trips(level)
+def _enough_trips(client: Client) -> bool:
+    """Return whether the vehicle's trips allow intervals of the highest level."""
+    validation = len(client.trips["validation"])
+    return validation > 0 and len(client.trips["train"]) + validation >= fewest_trips(LEVEL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,13 +260,6 @@ def _without_elevation(vehicle: Vehicle, features: Sequence[str]) -> Vehicle:
     """Return the vehicle as if it had no receiver, barometer or map."""
     needed = {channel for name in features for channel in FEATURES[name].needs}
     return replace(vehicle, trips=tuple(unlocated(trip, needed) for trip in vehicle.trips))
-
-
-def _validation_predictions(network: Network, trained: TrainedModel, client: Client) -> FloatArray:
-    """Return the scaled predictions of the vehicle's validation windows."""
-    alone = scaled_predictions(trained, client)
-    mixture = network.mixture
-    return alone if mixture is None else mixture.predict(client, "validation", alone)
 
 
 def _network(trained: TrainedModel, client: Client | None = None) -> Network:

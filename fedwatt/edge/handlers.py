@@ -84,7 +84,7 @@ class Handlers:
         """Return the prediction of a RouteRequest."""
         plan = Departure(
             temperature_c=float(body["temperature_c"]),
-            soc=_share(body.get("soc_percent")),
+            soc=_times(body.get("soc_percent"), 0.01),
             capacity_wh=_times(body.get("capacity_kwh"), 1000.0),
             mass_kg=body.get("mass_kg"),
             load_kg=float(body.get("load_kg", 0.0)),
@@ -170,10 +170,6 @@ def _level(
     return {"expected": round(expected, 3), "interval": inside, "level": level}
 
 
-def _share(percent: float | None) -> float | None:
-    return None if percent is None else percent / 100
-
-
 def _times(value: float | None, factor: float) -> float | None:
     return None if value is None else factor * value
 
@@ -183,23 +179,20 @@ def _requested_route(body: Mapping[str, Any]) -> Route:
     if "gpx" in body:
         route = route_of("route", *gpx_points(body["gpx"], "The GPX text"))
     elif "geometry" in body:
-        route = route_of("route", *_columns(body["geometry"]["coordinates"], (1, 0, 2)))
+        longitude_deg, latitude_deg, elevation_m = _columns(body["geometry"]["coordinates"])
+        route = route_of("route", latitude_deg, longitude_deg, elevation_m)
     else:
         names = ("latitude_deg", "longitude_deg", "elevation_m")
         rows = [[point.get(name, np.nan) for name in names] for point in body["points"]]
-        route = route_of("route", *_columns(rows, (0, 1, 2)))
+        route = route_of("route", *_columns(rows))
     if route.metres > 1000 * LONGEST_ROUTE_KM:
         raise DataError(f"The route is longer than {LONGEST_ROUTE_KM:,.0f} km: cut it into parts.")
     return route
 
 
-def _columns(
-    rows: Sequence[Sequence[float]], order: tuple[int, int, int]
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return latitude, longitude and elevation of points whose elevation may be left out."""
-    padded = np.array([[*row, np.nan][:3] for row in rows], dtype=np.float64)
-    first, second, third = (padded[:, column] for column in order)
-    return first, second, third
+def _columns(rows: Sequence[Sequence[float]]) -> FloatArray:
+    """Return the columns of points whose elevation may be left out, [3, points]."""
+    return np.array([[*row, np.nan][:3] for row in rows], dtype=np.float64).T
 
 
 def _requested_trip(channels: Mapping[str, Sequence[float | None]]) -> Trip:

@@ -130,7 +130,7 @@ class EnergyPredictor:
     def push(self, time_s: float, sample: Mapping[str, float]) -> list[Prediction]:
         """Take a sample: its time by the vehicle's clock and readings by channel name.
 
-        Never raises for what a sensor may send; `counts` tells what was not used.
+        Accepts every reading of a sensor; `counts` has the readings that were not used.
         """
         if not math.isfinite(time_s):
             self.counts["no time"] += 1
@@ -153,7 +153,7 @@ class EnergyPredictor:
         """Take a sample and the energy that left the pack since the one before, if it is known.
 
         `time_s` is the sample's time (None: a second after the last one). Energy that is missing,
-        or no number, leaves the seconds it is about unknown: windows that hold them teach nothing.
+        or no number, is unknown: windows with such seconds correct no later prediction.
         """
         if time_s is None:
             last_s = self._meter.last_s

@@ -4,8 +4,8 @@ A trip is one of a vehicle's folder, or a CSV file with columns named as channel
 second, or rows at the times of its column `time_s`. Climb comes from the positions, as on a
 recorded trip.
 
-A route is a GPX, GeoJSON or CSV file of points, or the positions of a recorded trip, of which only
-these and the outside temperature are taken. Elevations in GPX and GeoJSON come along.
+A route is a GPX, GeoJSON or CSV file of points, or a recorded trip, of which only positions,
+measured elevation and the outside temperature are read. GPX and GeoJSON may have elevations.
 """
 
 import csv

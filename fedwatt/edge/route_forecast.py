@@ -263,19 +263,13 @@ def plan_route(
     capacity_wh = plan.capacity_wh or model.capacity_wh
     if plan.soc is not None and not capacity_wh:
         raise SettingError("A state of charge needs a capacity: give --capacity in kWh.")
-    if plan.elevation is not None:
-        route = _with_elevation(route, plan.elevation)
+    has_elevation = route.elevation_m is not None and np.isfinite(route.elevation_m).any()
+    if plan.elevation is not None and not has_elevation:
+        mapped_m = plan.elevation(route.latitude_deg, route.longitude_deg)
+        route = replace(route, elevation_m=mapped_m)
     forecast = model.forecast(route, temperature_c)
     left = None if plan.soc is None else arrival(forecast, plan.soc, capacity_wh)
     return PlannedRoute(forecast, temperature_c, left, plan.depart)
-
-
-def _with_elevation(route: Route, elevation: Mapped) -> Route:
-    """Return the route with elevations of a map where it brings none."""
-    mapped_m = elevation(route.latitude_deg, route.longitude_deg)
-    if route.elevation_m is None or not np.isfinite(route.elevation_m).any():
-        return replace(route, elevation_m=mapped_m)
-    return route
 
 
 def loaded(model: RouteModel, load_kg: float) -> RouteModel:

@@ -221,7 +221,7 @@ def _area(axes: Axes, values: FloatArray, bottom: float) -> None:
 
 def _about_band(prediction: TripPrediction) -> str:
     if prediction.interval_wh is None:
-        return "The model has no prediction intervals: export it with the vehicle's folder."
+        return "Predicted without an interval."
     if prediction.climb_known is not None and 0 < prediction.climb_known.mean() < 1:
         return (
             "Climb is known in part of the trip, so the band is interpolated between the intervals "
@@ -231,7 +231,7 @@ def _about_band(prediction: TripPrediction) -> str:
 
 
 def _power(prediction: TripPrediction, axes: Axes) -> None:
-    """Return the figure of predicted power, and of measured power averaged over windows, kW."""
+    """Draw predicted power, and measured power averaged over windows, kW."""
     lines = {"predicted": (prediction.predicted_wh, PREDICTED)}
     if prediction.measured_wh is not None:
         seconds = prediction.trip.seconds
@@ -284,7 +284,7 @@ def render(forecast: Forecast) -> str:
         trip=f"Trip {prediction.trip.name}",
         vehicle=forecast.vehicle or card.vehicle,
         table=None,
-        remarks=[],
+        remarks=forecast.remarks(),
         facts=dict(sections(card)[0][1]),
     )
 

@@ -6,7 +6,6 @@ With a charge, what is left of it on arrival, and the range that it has.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,11 +30,8 @@ from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip, Vehicle
 from fedwatt.windows.features import CLIMB, CLIMB_KNOWN, FEATURES, feature_columns, trip_features
 from fedwatt.windows.splits import known_windows, window_ends, window_means, window_sums
+from fedwatt.windows.targets import with_measured_energy
 from fedwatt.windows.time_offset import delayed
-
-if TYPE_CHECKING:  # what is worked out here needs no onnxruntime
-    from fedwatt.edge.card import ModelCard
-    from fedwatt.edge.energy_model import EnergyModel
 
 SECONDS_PER_HOUR = 3600.0
 ZERO_AT_REST = ("speed_mps", "grade", *CLIMB)
@@ -101,7 +97,7 @@ class TripPrediction:
 
 
 def predict_trip(
-    model: "EnergyModel", trip: Trip, vehicle: str, *, offset_wh: float = 0.0
+    model: EnergyModel, trip: Trip, vehicle: str, *, offset_wh: float = 0.0
 ) -> TripPrediction:
     """Return the trip's windows, one ending each second, and what they add up to.
 
@@ -150,7 +146,7 @@ def predict_trip(
     )
 
 
-def _energies(model: "EnergyModel", trip: Trip, vehicle: str) -> tuple[FloatArray, FloatArray]:
+def _energies(model: EnergyModel, trip: Trip, vehicle: str) -> tuple[FloatArray, FloatArray]:
     """Return the energies of the trip's windows and of its seconds."""
     card = model.card
     window = model.card.window
@@ -169,7 +165,7 @@ def _energies(model: "EnergyModel", trip: Trip, vehicle: str) -> tuple[FloatArra
     return found_wh[window : trip.seconds + 1], seconds_wh
 
 
-def _balance_wh(card: "ModelCard", rows: FloatArray) -> float:
+def _balance_wh(card: ModelCard, rows: FloatArray) -> float:
     """Return the trip balance of a window, Wh, from physical features [seconds, features]."""
     entry = card.balance
     scaled = (rows.mean(axis=0) - np.array(entry["feature_center"])) / entry["feature_scale"]
@@ -264,7 +260,7 @@ def estimate_range(plan: TripPrediction, charge: float, capacity_wh: float) -> R
     )
 
 
-def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> CalibrationTrip:
+def outcome(model: EnergyModel, trip: Trip, vehicle: str) -> CalibrationTrip:
     """Return predicted and measured energies of a recorded trip, for calibration and evaluation."""
     window = model.card.window
     prediction = predict_trip(model, trip, vehicle)
@@ -281,7 +277,7 @@ def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> CalibrationTrip:
     )
 
 
-def past_trips(model: "EnergyModel", trips: Iterable[Trip], scale_wh: float) -> list[PastTrip]:
+def past_trips(model: EnergyModel, trips: Iterable[Trip], scale_wh: float) -> list[PastTrip]:
     """Return recorded trips of the model's vehicle as its memory keeps them.
 
     Trips without energy or a channel that the model needs are left out.
@@ -299,8 +295,8 @@ def past_trips(model: "EnergyModel", trips: Iterable[Trip], scale_wh: float) -> 
     return past
 
 
-def remembered_wh(model: "EnergyModel", trip: Trip, vehicle: Vehicle | None) -> float:
-    """Return what the vehicle's earlier trips let expect beyond each predicted window, Wh.
+def remembered_wh(model: EnergyModel, trip: Trip, vehicle: Vehicle | None) -> float:
+    """Return the energy to add to each predicted window, Wh, from the vehicle's earlier trips.
 
     It counts as far as earlier trips gained by it, and is at most half the label scale.
     """
@@ -408,6 +404,13 @@ class Forecast:
                 f"{self.trip.name} is a {role} trip of {self.vehicle}: the model, its scaling or "
                 "its prediction intervals were made with it, so its error is no test."
             )
+        if self.vehicle:
+            made += self._measurement_remarks()
+        if self.prediction.interval_wh is None:
+            made.append(
+                "The model has no prediction interval: export it for a vehicle that has a trip for "
+                "validation."
+            )
         if self.reach is not None and not self.reach.reaches:
             missing = f"{self.reach.short_wh:,.0f} Wh are missing"
             made.append(f"The battery does not reach the end: {missing}.")
@@ -420,6 +423,19 @@ class Forecast:
         if self.vehicle and card.vehicle != self.vehicle:
             made.append(f"The model has the scaling of {card.vehicle}, not of {self.vehicle}.")
         return made
+
+    def _measurement_remarks(self) -> list[str]:
+        """Return what the measured energy is, where no energy was recorded."""
+        if self.prediction.measured_wh is None:
+            return [
+                "The trip has no measured energy: its vehicle records neither energy nor a state "
+                "of charge with a known capacity (pack_capacity_wh)."
+            ]
+        if "energy_wh" in self.trip.channels:
+            return []
+        return [
+            "Measured energy is what the state of charge lost, times the capacity of the vehicle."
+        ]
 
 
 def _arrival_ends(reach: RangeEstimate) -> tuple[float, float]:
@@ -451,7 +467,8 @@ def forecast(
     read, owner = read_trip(trip)
     vehicle = "" if owner is None else owner.name
     offset_wh = remembered_wh(energy_model, read, owner)
-    prediction = predict_trip(energy_model, read, vehicle, offset_wh=offset_wh)
+    measured = read if owner is None else with_measured_energy(read, owner.facts)
+    prediction = predict_trip(energy_model, measured, vehicle, offset_wh=offset_wh)
     reach = None
     if soc is not None and capacity_wh is not None:
         reach = estimate_range(prediction, soc, capacity_wh)

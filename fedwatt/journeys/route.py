@@ -175,14 +175,15 @@ def outside_c(trip: Trip) -> float | None:
 
 
 def recorded_route(trip: Trip) -> tuple[Route, FloatArray]:
-    """Return the route of a recorded trip, and how far along it the vehicle was in each second,
-    metres.
+    """Return the route of a recorded trip, with elevations where they were measured, and how far
+    along it the vehicle was in each second, metres.
     """
     seconds = fixes(trip)
     if not len(seconds):
         raise DataError(f"Trip '{trip.name}' has no positions, so its route is not known.")
     lat, lon = (trip.channels[channel][seconds] for channel in POSITION)
-    route = route_of(trip.name, lat, lon)
+    elevation_m = trip.channels.get("elevation_m")
+    route = route_of(trip.name, lat, lon, None if elevation_m is None else elevation_m[seconds])
     chosen = apart(lat, lon)
     legs = distance_m(lat[chosen[:-1]], lon[chosen[:-1]], lat[chosen[1:]], lon[chosen[1:]])
     at_m = np.concatenate([[0.0], np.cumsum(legs)])

@@ -82,7 +82,7 @@ class Method:
         return model
 
     def uploads(self, model: Model) -> Rows:
-        """Return a template of a vehicle's uploads besides Δ_k, without the vehicle axis.
+        """Return a template of a vehicle's uploads other than Δ_k, without the vehicle axis.
 
         `model` is adapted. Numbers of float32 have the precision of training.
         """
@@ -95,7 +95,7 @@ class Method:
 
     @property
     def upload_names(self) -> list[str]:
-        """Names of the uploads besides Δ_k."""
+        """Names of the uploads other than Δ_k."""
         return list(self.uploads(SMALLEST))
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
@@ -130,7 +130,7 @@ class Method:
         if self.server.only_deltas:
             for rule in self.local:
                 if more := " and ".join(rule.uploads(SMALLEST)):
-                    yield f"{type(rule).__name__} uploads {more} besides Δ_k, but {OUTSIDE}."
+                    yield f"{type(rule).__name__} uploads {more} beside Δ_k, but {OUTSIDE}."
         personal_rules = [type(rule).__name__ for rule in self.local if rule.personalised]
         if len(personal_rules) > 1:
             names = " and ".join(personal_rules)

@@ -132,7 +132,7 @@ class StepLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRule(Tunable):
-    """Base of local rules, which changes nothing; a mechanism overrides what it needs."""
+    """Base of local rules, which change nothing; a mechanism overrides the hooks that it needs."""
 
     begin_timed_as: ClassVar[str] = "training"
     """Section of the timing table for `begin`."""
@@ -155,8 +155,6 @@ class LocalRule(Tunable):
     """Names of cached properties with numbers derived from the hyperparameters."""
     server_half: ClassVar[str] = ""
     """Name of the class of server rules that this rule needs; empty: any will do."""
-    simulated_only: ClassVar[str] = ""
-    """The simulated condition of a rule that a deployed fleet refuses; empty: none."""
     records: ClassVar[tuple[Column, ...]] = ()
     """Columns of the table of clients; the plan has an entry [P] for each."""
 
@@ -178,7 +176,7 @@ class LocalRule(Tunable):
         return {}
 
     def uploads(self, model: Model) -> Rows:
-        """Return a template of the uploads besides Δ_k, without the vehicle axis.
+        """Return a template of the uploads other than Δ_k, without the vehicle axis.
 
         The names do not depend on the model. Numbers of float32 have the precision of training.
         """
@@ -224,7 +222,7 @@ class LocalRule(Tunable):
     def penalty(
         self, representation: Tensor, model: Model, windows: Tensor, anchor: Tensor, plan: Rows
     ) -> Tensor | float:
-        """Return what is added to the loss of each window, [P, batch].
+        """Return the term added to the loss of each window, [P, batch].
 
         `representation` is [P, batch, width].
         """
@@ -265,7 +263,7 @@ class LocalRule(Tunable):
     def finish(
         self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
     ) -> tuple[Rows, Rows]:
-        """Finish a round with Δ_k [P, D]: return (client state, uploads besides Δ_k).
+        """Finish a round with Δ_k [P, D]: return (client state, uploads other than Δ_k).
 
         Both count only if the update does: a lost update leaves the client state of before. By
         default the entries of the plan with the names of uploads are uploaded.

@@ -36,7 +36,7 @@ class Replies:
     rng: np.random.Generator | SystemNoise
     """The server's random numbers of this round, for rules that add noise."""
     uploads: Rows = field(default_factory=dict)
-    """Uploads of the local rules besides Δ_k, each [R, ...]."""
+    """Uploads of the local rules other than Δ_k, each [R, ...]."""
     participation: float = 1.0
     """C, the share of vehicles called in a round, or the probability of each."""
     filled: float = 1.0
@@ -167,7 +167,7 @@ class ServerRule(Tunable, ABC):
         return self.state(model)
 
     def broadcast(self, state: Rows) -> Rows:
-        """Return the message besides the model; entries of `state` may be stacked."""
+        """Return the message sent with the model; entries of `state` may be stacked."""
         return {}
 
     @abstractmethod

@@ -200,7 +200,7 @@ class Trained:
     ) -> Path:
         """Write the report, alone or with other results `compared`; return the path of its page.
 
-        It goes into the run folder or `out`. What is in no run folder gets `baselines` worked out.
+        It goes into the run folder or `out`. Without a run folder, `baselines` are trained first.
         """
         from fedwatt.report.write import write_report
 

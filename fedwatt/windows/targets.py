@@ -223,6 +223,23 @@ TARGETS: Final[dict[str, Target]] = {
 """Targets by the name that the setting `data.target` has."""
 
 
+TRIP_TARGETS: Final = ("energy", "energy-from-soc")
+"""Targets whose windows add up to the energy of a trip."""
+
+
+def with_measured_energy(trip: Trip, facts: Mapping[str, Any]) -> Trip:
+    """Return the trip with `energy_wh`, from its state of charge where energy is not recorded.
+
+    A trip without either, or of a vehicle of unknown capacity, is returned as it is.
+    """
+    soc = trip.channels.get("soc")
+    capacity_wh = facts.get("pack_capacity_wh")
+    if "energy_wh" in trip.channels or soc is None or not capacity_wh or np.isnan(soc).any():
+        return trip
+    energy_wh = -np.diff(soc, prepend=soc[0]) * float(capacity_wh)
+    return replace(trip, channels={**trip.channels, "energy_wh": energy_wh})
+
+
 def get_target(name: str) -> Target:
     """Return the target of a name, or of a reference such as './file.py:name'.
 

@@ -26,12 +26,6 @@ OPTION_VERBS = VERBS + (
     " Answer Begin Bias Choose Continue Cut Drive Drop Fine-tune Include Leave Let Limit Listen "
     "Name Open Print Publish Read Repeat Require Retry Revoke Select Set Skew Take Trust Use"
 )
-SEVERAL_MEANINGS = {
-    "--data": "maintainers' commands take several fleets, and recorded files",
-    "--seeds": "'compare' takes a number, so that trials can have other seeds",
-    "--minutes": "'compare' limits its work, 'reproduce verify' a cell",
-}
-"""Options whose meaning depends on the command, with the reason."""
 
 
 def commands(node: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -108,9 +102,7 @@ def test_an_option_means_the_same_in_every_command() -> None:
             for name in option.opts:
                 meaning = help_of(option).partition(" [default: ")[0]
                 meanings.setdefault(name, {}).setdefault(meaning, []).append(path)
-    several = {name for name, texts in meanings.items() if len(texts) > 1}
-    assert {name: meanings[name] for name in several - set(SEVERAL_MEANINGS)} == {}
-    assert not set(SEVERAL_MEANINGS) - several, "no longer needed"
+    assert {name: texts for name, texts in meanings.items() if len(texts) > 1} == {}
 
 
 def test_every_entry_of_the_first_screen_begins_with_a_verb() -> None:

@@ -16,7 +16,7 @@ def test_the_list_has_datasets_and_methods() -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--data", "fleets/ved"], "is not ved=FOLDER or electrified=FOLDER"),
+        (["--stored", "fleets/ved"], "is not ved=FOLDER or electrified=FOLDER"),
         (["--only", "ved elevatio"], "Did you mean 'elevation'"),
         (["--trials", "0"], "trials must be at least 1"),
     ],

@@ -26,7 +26,7 @@ CARD = ModelCard(
 
 def drive(*, bars: bool = True, measured_wh: float | None = 800.0) -> Forecast:
     """100 s at 36 km/h, so 1 km, with 1,000 Wh predicted, ± 100 Wh at its end."""
-    trip = Trip("7", {"speed_mps": np.full(100, 10.0)})
+    trip = Trip("7", {"speed_mps": np.full(100, 10.0), "energy_wh": np.full(100, 8.0)})
     each = np.full(100, 10.0)
     half = 100.0 if bars else np.nan
     measured = None if measured_wh is None else np.full(100, measured_wh / 100)
@@ -90,6 +90,20 @@ def test_the_remarks():
     assert short.remarks() == ["The battery does not reach the end: 600 Wh are missing."]
     assert replace(reference, vehicle="van").remarks() == [
         "The model has the scaling of car, not of van."
+    ]
+
+
+def test_the_remarks_say_what_is_not_there_and_why():
+    driven = replace(drive(), card=replace(CARD, trips={}))
+    assert driven.remarks() == []
+    of_charge = replace(driven, trip=Trip("7", {"speed_mps": np.full(100, 10.0)}))
+    assert of_charge.remarks() == [
+        "Measured energy is what the state of charge lost, times the capacity of the vehicle."
+    ]
+    bare = replace(driven, prediction=drive(bars=False, measured_wh=None).prediction)
+    assert [remark.partition(":")[0] for remark in bare.remarks()] == [
+        "The trip has no measured energy",
+        "The model has no prediction interval",
     ]
 
 

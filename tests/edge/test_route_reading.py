@@ -6,6 +6,8 @@ import pytest
 from fedwatt.cli.route import parse_soc
 from fedwatt.edge.reading import read_route
 from fedwatt.errors import DataError, SettingError
+from fedwatt.telemetry import Trip, Vehicle
+from fedwatt.telemetry.store import write_vehicle
 
 POINTS = [(42.0, -83.0), (42.005, -83.0), (42.01, -83.0)]
 
@@ -59,6 +61,18 @@ def test_a_route_of_waypoints_is_read(tmp_path):
 def test_a_file_that_is_no_route_says_so(tmp_path, name, text, sentence):
     with pytest.raises(DataError, match=sentence):
         read_route(write(tmp_path / name, text))
+
+
+def test_a_recorded_trip_brings_its_measured_elevation(tmp_path):
+    lat = np.linspace(42.0, 42.01, 101)
+    channels = {"latitude_deg": lat, "longitude_deg": np.full(101, -83.0)}
+    channels |= {"speed_mps": np.full(101, 11.1), "elevation_m": np.linspace(200.0, 250.0, 101)}
+    channels |= {"ambient_c": np.full(101, 4.0), "energy_wh": np.ones(101)}
+    trip = Trip("7", channels)
+    write_vehicle(tmp_path / "car", Vehicle("car", (trip,)))
+    route, temperature = read_route(tmp_path / "car" / "7")
+    assert temperature == 4.0
+    assert (route.elevation_m[0], route.elevation_m[-1]) == pytest.approx((200, 250))
 
 
 def test_a_missing_file_says_so(tmp_path):

@@ -8,15 +8,16 @@ import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
+from fedwatt.edge.export import export
 from fedwatt.edge.reading import read_trip
-from fedwatt.edge.trip_page import headline
-from fedwatt.edge.trips import Forecast, TripPrediction, estimate_range, predict_trip
+from fedwatt.edge.trip_page import headline, render
+from fedwatt.edge.trips import Forecast, TripPrediction, estimate_range, forecast, predict_trip
 from fedwatt.errors import DataError, FedwattError, SettingError
 from fedwatt.telemetry import Trip
 from fedwatt.telemetry.store import write_vehicle
 from fedwatt.windows.client import split_of_trips
 
-from .toys import rendered, run_folder, trained
+from .toys import a_vehicle, rendered, run_folder, trained
 
 PLAN = "speed_mps,ambient_c\n" + "10,5\n" * 90
 
@@ -178,3 +179,21 @@ def test_export_and_predict_from_the_command_line(vehicle, tmp_path, monkeypatch
     assert "SoC on arrival" in says(*reach, "--html", "q.html")
     for words in ((*reach[:4], "140", *reach[5:]), ("predict", "plain.onnx", trip), reach[:5]):
         assert isinstance(call(app, list(words)).exception, FedwattError)
+
+
+def test_a_vehicle_that_reports_its_charge_alone_has_intervals_and_a_measured_trip(tmp_path):
+    trips = []
+    for trip in a_vehicle().trips:
+        channels = {n: v for n, v in trip.channels.items() if n not in ("energy_wh", "power_w")}
+        soc = 0.9 - np.cumsum(trip.channels["energy_wh"]) / 40_000
+        trips.append(Trip(trip.name, channels | {"soc": soc}))
+    facts = {"pack_capacity_wh": 40_000.0}
+    vehicle = replace(a_vehicle(), trips=tuple(trips), facts=facts)
+    card = export(trained(target="energy-from-soc"), tmp_path / "m.onnx", vehicle=vehicle)
+    assert card.calibration and not card.trip_prior
+    write_vehicle(tmp_path / "car", vehicle)
+    made = forecast(tmp_path / "m.onnx", tmp_path / "car" / trips[0].name)
+    assert made.prediction.interval_wh is not None
+    taken = a_vehicle().trips[0].channels["energy_wh"]
+    assert made.prediction.measured_total_wh == pytest.approx(taken[1:].sum(), rel=1e-6)
+    assert "Measured energy is what the state of charge lost" in render(made)

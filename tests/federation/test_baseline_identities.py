@@ -337,7 +337,7 @@ WINDOW = random_fleet((70, 33, 128, 5), window=60)
         ("moon", {"contrast_weight": 0.0}, 3),
         ("moon", {"contrast_weight": 5.0}, 1),  # nobody has a last model
         ("fedel", {}, 3),  # equal computers: all leave at the last block
-        ("fedavg+label-shift", {"fault_share": 0.0}, 3),
+        ("fedavg+examples.faulty_vehicles:LabelShift", {"fault_share": 0.0}, 3),
     ],
 )
 def test_rules_with_nothing_to_say_are_fedavg_at_the_default_size(
@@ -448,7 +448,7 @@ def test_the_pull_rises_with_the_loss_and_falls_after_some_patience() -> None:
         ("fedcm+momentum", "a momentum already"),
         ("mimelite+fractional", "leave out Fractional"),
         ("fedcm@adam", "halves of one mechanism"),
-        ("fedexp@private", "besides Δ_k"),
+        ("fedexp@private", "beside Δ_k"),
     ],
 )
 def test_what_they_cannot_be_put_together_with(name: str, reason: str) -> None:

@@ -3,6 +3,7 @@ import pytest
 
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
+from fedwatt.journeys.fleet_routes import passes
 from fedwatt.journeys.route import fixes, recorded_route, route_of
 from fedwatt.telemetry import Trip
 
@@ -88,3 +89,13 @@ def test_a_recorded_trip_is_placed_along_its_route():
     route, at_m = recorded_route(a_trip(np.arange(0, 1000, 10.0), speed=10.0))
     assert route.metres == pytest.approx(990)
     np.testing.assert_allclose(at_m, np.arange(0, 1000, 10.0), atol=12)
+
+
+def test_a_recorded_route_has_the_elevation_that_was_measured():
+    trip = a_trip(np.arange(0, 1000, 10.0), speed=10.0)
+    assert recorded_route(trip)[0].elevation_m is None
+    climbing = Trip("t", trip.channels | {"elevation_m": 200 + 0.5 * np.arange(100)})
+    route, _ = recorded_route(climbing)
+    # 0.5 m for every 10 m: 5 cm for each metre of the way.
+    np.testing.assert_allclose(route.elevation_m[1:] - 200, 0.05 * route.metres_at, atol=1.0)
+    assert passes([climbing], Grid())[0].route.elevation_m is None

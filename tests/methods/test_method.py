@@ -69,7 +69,7 @@ def test_half_a_mechanism_is_refused(
 
 
 def test_what_would_go_up_outside_the_clipped_vector_is_named() -> None:
-    with pytest.raises(SettingError, match="Freezing uploads frozen besides Δ_k"):
+    with pytest.raises(SettingError, match="Freezing uploads frozen beside Δ_k"):
         Method("own", (Freezing(),), get("fedavg@private").server)
 
 

@@ -142,7 +142,7 @@ def test_noise_is_the_seed_s_own_and_repeats() -> None:
 
 @pytest.mark.parametrize("name", ["scaffold@private", "scaffold+fractional@private"])
 def test_what_goes_up_beside_the_update_is_refused(name: str) -> None:
-    with pytest.raises(SettingError, match=r"control_change besides Δ_k.*inside it or the method"):
+    with pytest.raises(SettingError, match=r"control_change beside Δ_k.*inside it or the method"):
         get(name)
 
 
@@ -154,7 +154,7 @@ def test_normalised_averaging_is_refused() -> None:
 def test_a_name_that_would_promise_another_server_is_refused() -> None:
     with pytest.raises(SettingError, match=r"would replace Adam, .* Use 'fedavg@private'"):
         get("fedadam@private")
-    with pytest.raises(SettingError, match="Elastic uploads trained besides Δ_k"):
+    with pytest.raises(SettingError, match="Elastic uploads trained beside Δ_k"):
         get("fedel@private")
     with pytest.raises(SettingError, match="Krum screens updates"):
         get("fedavg@krum+private")

@@ -8,7 +8,13 @@ import pytest
 from fedwatt.errors import DataError, SettingError
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import FEATURES, DataSettings, build_client, targets
-from fedwatt.windows.targets import ENERGY, TARGETS, Target, get_target
+from fedwatt.windows.targets import (
+    ENERGY,
+    TARGETS,
+    Target,
+    get_target,
+    with_measured_energy,
+)
 
 from .toys import make_trip, make_vehicle
 
@@ -41,6 +47,16 @@ def test_charge_depletion_is_the_fall_since_the_second_before_the_window():
 def test_energy_from_charge_is_the_fall_times_capacity():
     # 1 % of 5000 Wh is 50 Wh.
     assert windows("energy-from-soc") == ([1, 2, 3, 4, 5, 6], [0, 50, 50, -50, 50, 500])
+
+
+def test_energy_that_was_not_recorded_comes_from_the_charge():
+    parked = {name: values for name, values in TRIP.channels.items() if name != "energy_wh"}
+    measured = with_measured_energy(Trip("7", parked), FACTS).channels["energy_wh"]
+    assert measured.tolist() == pytest.approx([0, 0, 50, 0, -50, 100, 400])
+    assert with_measured_energy(TRIP, FACTS) is TRIP
+    assert "energy_wh" not in with_measured_energy(Trip("7", parked), {}).channels
+    unknown = Trip("7", parked | {"soc": np.where(parked["soc"] < 0.79, np.nan, 0.8)})
+    assert "energy_wh" not in with_measured_energy(unknown, FACTS).channels
 
 
 def test_energy_per_km_leaves_out_windows_that_hardly_move():

@@ -68,30 +68,23 @@ TripColumn = Annotated[
     str, typer.Option("--trip-column", help="Take trips from this column (auto).", metavar="COLUMN")
 ]
 Dates = Annotated[str, typer.Option(help="Read dates 'day first' or 'month first' (auto).")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Check everything; write and send nothing.")
-]
-Dem = Annotated[
-    Path | None,
-    typer.Option(help="Read elevation from a terrain model (.hgt, GeoTIFF, points)."),
-]
 
 
 def import_(
     kind: Recording,
     paths: Paths,
-    out: Annotated[Path | None, typer.Option(help="Write to this file or folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help=shared.OUT_HELP)] = None,
     powertrain: Powertrain = "ev,phev-electric",
     mapping: Mapping = None,
     vehicle: VehicleColumn = "",
     trip: TripColumn = "",
     dates: Dates = "",
-    dry_run: DryRun = False,
+    dry_run: shared.DryRun = False,
     min_trips: MinTrips = None,
     min_seconds: MinSeconds = 120.0,
     min_metres: MinMetres = 500.0,
     max_gap: MaxGap = None,
-    dem: Dem = None,
+    dem: shared.TerrainModel = None,
 ) -> None:
     """Import recordings as a fleet: cleaned trips at 1 Hz, one folder per vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
@@ -167,7 +160,7 @@ def map_(
     paths: Annotated[
         list[Path], typer.Argument(help="Look at these files or folders.", metavar="PATH...")
     ],
-    out: Annotated[Path | None, typer.Option(help="Write to this file or folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help=shared.OUT_HELP)] = None,
 ) -> None:
     """Propose a mapping from columns to channels, as TOML to check and edit."""
     from fedwatt.telemetry.recognise.understand import mapping_text, understand

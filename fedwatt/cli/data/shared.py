@@ -13,9 +13,17 @@ from fedwatt.cli.console import console
 from fedwatt.errors import SettingError
 
 Fleet = Annotated[Path, typer.Argument(help="Read this folder, made by 'fedwatt data'.")]
-Out = Annotated[Path, typer.Option("--out", help="Write to this file or folder.")]
+OUT_HELP = "Write to this file or folder."
+Out = Annotated[Path, typer.Option("--out", help=OUT_HELP)]
 Seed = Annotated[int, typer.Option(help="Set the seed of all random draws.")]
 Kind = Annotated[str, typer.Option(help="Choose passenger, truck or bus.")]
+TerrainModel = Annotated[
+    Path | None,
+    typer.Option("--dem", help="Read elevation from a terrain model (.hgt, GeoTIFF, points)."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Check everything; write and send nothing.")
+]
 MIN_TRIPS = "Leave out vehicles with fewer usable trips."
 
 

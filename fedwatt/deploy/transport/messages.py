@@ -125,7 +125,7 @@ def encoded(parts: Parts) -> bytes:
 
 def _field(number: int, content: bytes) -> bytes:
     """Return a field of bytes in a protobuf message."""
-    return _VarintBytes(number << 3 | BYTES) + _VarintBytes(len(content)) + content
+    return bytes(_VarintBytes(number << 3 | BYTES) + _VarintBytes(len(content)) + content)
 
 
 def attach(message: Any, parts: Parts) -> None:

@@ -218,7 +218,7 @@ class Session:
         """Return the objects of a message that are sent one by one."""
         most = self.largest + 2 * messages.ENVELOPE
 
-        def pull(request: message_pb2.PullObjectRequest) -> message_pb2.PullObjectResponse:
+        def pull(request: message_pb2.PullObjectRequest) -> Any:
             nonlocal most
             content, _ = self._call("pull-object", request, most=most)
             most -= len(content)
