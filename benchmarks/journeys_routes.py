@@ -49,6 +49,7 @@ from fedwatt.elevation.learn import learn
 from fedwatt.errors import DataError
 from fedwatt.files import write_text
 from fedwatt.journeys.fleet_routes import Pass
+from fedwatt.journeys.in_trip import BLOCK_M, UnderWay
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_intervals import interval
 from fedwatt.journeys.route_model import RouteModel
@@ -93,9 +94,22 @@ def in_trip(model: RouteModel, passing: Pass) -> dict[str, dict[str, float]]:
     predicted = model.forecast(passing.route, passing.temperature_c)
     errors = {}
     for share in SHARES:
-        driven = passing.driven(model.in_trip(predicted), share / 100)
-        errors[str(share)] = abs(driven.total_wh / total - 1)
+        going = driven(model.in_trip(predicted), passing, share / 100)
+        errors[str(share)] = abs(going.total_wh / total - 1)
     return {"corrected": errors}
+
+
+def driven(going: UnderWay, passing: Pass, share: float) -> UnderWay:
+    """Return the forecast, corrected by the first `share` of a recorded pass."""
+    at_m = passing.at_m
+    spent_wh = np.cumsum(passing.trip.channels["energy_wh"])
+    speed_mps = passing.trip.channels["speed_mps"]
+    last = int(np.searchsorted(at_m, share * going.metres[-1]))
+    blocks = np.arange(BLOCK_M, at_m[: last + 1].max(initial=0.0) + 1e-9, BLOCK_M)
+    for second in np.unique(np.append(np.searchsorted(at_m, blocks), last)):
+        at = min(int(second), len(at_m) - 1)
+        going.step(float(at_m[at]), at + 1.0, float(spent_wh[at]), float(speed_mps[at]))
+    return going
 
 
 def evaluate(model: RouteModel, passing: Pass, per_km: float) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 
 class FedwattError(Exception):
-    """Something the user can put right; the message says what, where and how."""
+    """An error that the user can correct; the message says what happened, where, and what to do."""
 
 
 class SettingError(FedwattError, ValueError):

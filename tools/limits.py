@@ -50,7 +50,7 @@ OPENER: Final = re.compile(
 
 
 BESIDE: Final = {
-    "benchmarks": {"files": 44, "tokens": 63_700, "vague_names": 0, "openers": 0, "packed": 0},
+    "benchmarks": {"files": 44, "tokens": 63_900, "vague_names": 0, "openers": 0, "packed": 0},
     "comparison": {"vague_names": 0, "openers": 0},
     "reproduction": {"files": 30, "tokens": 44_300, "vague_names": 0, "openers": 0},
     "tests": {"vague_names": 60, "openers": 0, "packed": 0},
@@ -67,8 +67,8 @@ class Limits:
 
     function: int = 60
     file: int = 500
-    files: int = 290
-    tokens: int = 357_100
+    files: int = 288
+    tokens: int = 349_500
     vague_names: int = 11
     openers: int = 0
     packed: int = 0

@@ -79,7 +79,7 @@ def ruled_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
 
 
 def write_figure(path: Path, figure: "Figure") -> None:
-    """Write a figure as SVG and say where it is."""
+    """Write a figure as SVG and print its place."""
     from fedwatt.report.page import saved
 
     write_bytes(path, saved(figure))
@@ -87,7 +87,7 @@ def write_figure(path: Path, figure: "Figure") -> None:
 
 
 def write_page(path: Path, page: str) -> None:
-    """Write an HTML page and say where it is."""
+    """Write an HTML page and print its place."""
     write_text(path, page)
     console.print(f"Page: {path}")
 

@@ -1,4 +1,4 @@
-"""`fedwatt elevation`: learn a fleet's elevation map, draw it, compare it with others."""
+"""`fedwatt elevation`: learn a fleet's elevation map, draw it, compare it with a terrain model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,10 +8,10 @@ import typer
 from fedwatt.cli.console import Json, Panels, console, print_json, ruled_table, write_figure
 from fedwatt.cli.data.shared import Fleet, Out
 from fedwatt.cli.options import Assignments
-from fedwatt.errors import DataError, SettingError
+from fedwatt.errors import DataError
 
 if TYPE_CHECKING:
-    from fedwatt.elevation.elevation_map import ElevationMap
+    from fedwatt.elevation.compare import TerrainAgreement
 
 app = typer.Typer(cls=Panels, no_args_is_help=True)
 MapFile = Annotated[Path, typer.Argument(help="File of 'elevation learn', or a run folder.")]
@@ -54,64 +54,29 @@ def map_(
 @app.command("compare")
 def compare_(
     elevation_map: MapFile,
-    truth: Annotated[
-        Path,
-        typer.Argument(help="Fleet with measured elevation, or .hgt, GeoTIFF, .csv or .parquet."),
-    ],
+    model: Annotated[Path, typer.Argument(help="Terrain model: .hgt, GeoTIFF, .csv or .parquet.")],
     plot: Annotated[Path | None, typer.Option(help="Draw a figure into this SVG file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare a learned map with measured elevation or a terrain model."""
-    from fedwatt.elevation.store import read_map_file
-
-    learned = read_map_file(map_file(elevation_map))
-    fleet = (truth / "fleet.json").is_file()
-    if fleet and plot is not None:
-        raise SettingError("--plot draws a comparison with a terrain model, not with a fleet.")
-    rows = (
-        _compared_with_fleet(learned, truth)
-        if fleet
-        else _compared_with_model(learned, truth, plot)
-    )
-    if as_json:
-        print_json(rows)
-        return
-    console.print(ruled_table("", ("", ""), rows.items()))
-    if plot is not None:
-        console.print(f"Figure: {plot}")
-
-
-def _compared_with_fleet(elevation_map: "ElevationMap", fleet: Path) -> dict[str, str]:
-    """Return the agreement of an elevation map with a fleet's measured elevation."""
-    from fedwatt.elevation.compare import compare
-    from fedwatt.telemetry.store import read_fleet
-
-    agreement = compare(elevation_map, read_fleet(fleet))
-    return {
-        "seconds driven with both": f"{agreement.seconds:,}",
-        "of these covered by the map": f"{agreement.covered:.1%}",
-        "correlation of elevations": f"{agreement.correlation:.3f}",
-        "metres of the map per metre measured": f"{agreement.scale:.3f}",
-        "elevations differ by (RMS)": f"{agreement.difference_m:.1f} m",
-        "minutes compared": f"{agreement.minutes:,}",
-        "correlation of climbs in a minute": f"{agreement.climb_correlation:.3f}",
-        "climbs differ by (RMS)": f"{agreement.climb_difference_m:.1f} m",
-        "climbs of a level map differ by (RMS)": f"{agreement.climb_m:.1f} m",
-    }
-
-
-def _compared_with_model(
-    elevation_map: "ElevationMap", model: Path, figure: Path | None
-) -> dict[str, str]:
-    """Return the agreement of a map with a terrain model, drawn into `figure` if there is one."""
+    """Compare a learned map with a terrain model."""
     from fedwatt.elevation.compare import compare_with_reference
+    from fedwatt.elevation.store import read_map_file
+    from fedwatt.report.figures.elevation import agreement_figure
     from fedwatt.telemetry.terrain_model import read_terrain_model
 
-    agreement = compare_with_reference(elevation_map, read_terrain_model([model]))
-    if figure is not None:
-        from fedwatt.report.figures.elevation import agreement_figure
+    learned = read_map_file(map_file(elevation_map))
+    agreement = compare_with_reference(learned, read_terrain_model([model]))
+    rows = _agreement_rows(agreement)
+    if as_json:
+        print_json(rows)
+    else:
+        console.print(ruled_table("", ("", ""), rows.items()))
+    if plot is not None:
+        write_figure(plot, agreement_figure(agreement))
 
-        write_figure(figure, agreement_figure(agreement))
+
+def _agreement_rows(agreement: "TerrainAgreement") -> dict[str, str]:
+    """Return the agreement of a map with a terrain model."""
     rows = {
         "nodes of the map": f"{agreement.nodes:,}",
         "of these covered by the terrain model": f"{agreement.covered:.1%}",

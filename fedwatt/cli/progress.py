@@ -74,7 +74,7 @@ class RunView(Observer):
             self.say(f"{label}: {doing} {counted(rounds, 'round')}")
 
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
-        """Move the bar, or say a line every tenth of the way."""
+        """Move the bar, or print a line after every tenth of the rounds."""
         speed = (state.round - self.begun_with) / max(time.monotonic() - self.begun_at, 1e-9)
         rmse, drift = figures(record, self.unit)
         fields: dict[str, Any] = {"drift": drift, "speed": f"{speed:.1f} rounds/s"}

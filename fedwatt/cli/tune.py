@@ -80,7 +80,7 @@ class _TrialView:
         self.tasks: dict[str, TaskID] = {}
 
     def trial(self, label: str, trials: int, study: "Tuned") -> None:
-        """Move the bar, or say what the trial came to."""
+        """Move the bar, or print the trial's score."""
         from fedwatt.tuning.tune import shown_score
 
         done = len(study.trials)

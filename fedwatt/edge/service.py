@@ -18,16 +18,14 @@ import secrets
 import socket
 from asyncio import Semaphore
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from importlib.resources import files
-from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
 from fedwatt import __version__
 from fedwatt.edge.handlers import Handlers, document, first_problem
 from fedwatt.errors import FedwattError, SettingError
 from fedwatt.files import parse_json
+from fedwatt.report.web_server import names_this_machine
 
 try:
     import uvicorn
@@ -76,7 +74,7 @@ class Guard:
             return
         headers = dict(scope["headers"])
         app = self.app
-        if not self._names_this_host(headers.get(b"host", b"").decode("latin-1")):
+        if not names_this_machine(headers.get(b"host", b"").decode("latin-1"), self.hosts):
             app = _problem(421, "The Host header names another machine. Allow it with --name.")
         elif self.token and scope["path"] not in OPEN and not self._has_token(headers):
             app = _problem(401, "The header 'Authorization: Bearer TOKEN' is missing or wrong.")
@@ -86,16 +84,6 @@ class Guard:
     def _has_token(self, headers: Mapping[bytes, bytes]) -> bool:
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         return scheme.lower() == b"bearer" and secrets.compare_digest(token, self.token)
-
-    def _names_this_host(self, host: str) -> bool:
-        try:
-            name = (urlsplit(f"//{host}").hostname or "").lower()
-        except ValueError:
-            return False
-        with suppress(ValueError):
-            ip_address(name)
-            return True
-        return name in self.hosts
 
 
 def application(handlers: Handlers, *, names: tuple[str, ...] = (), token: str = "") -> ASGIApp:

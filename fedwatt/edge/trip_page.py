@@ -232,7 +232,7 @@ def _about_band(prediction: TripPrediction) -> str:
 
 
 def _power(prediction: TripPrediction, axes: Axes) -> None:
-    """Return the figure of predicted power, and of measured power averaged over windows, kW."""
+    """Draw predicted power, and measured power averaged over windows, kW."""
     lines = {"predicted": (prediction.predicted_wh, PREDICTED)}
     if prediction.measured_wh is not None:
         seconds = prediction.trip.seconds

@@ -296,7 +296,7 @@ def past_trips(model: EnergyModel, trips: Iterable[Trip], scale_wh: float) -> li
 
 
 def remembered_wh(model: EnergyModel, trip: Trip, vehicle: Vehicle | None) -> float:
-    """Return what the vehicle's earlier trips let expect beyond each predicted window, Wh.
+    """Return the energy to add to each predicted window, Wh, from the vehicle's earlier trips.
 
     It counts as far as earlier trips gained by it, and is at most half the label scale.
     """

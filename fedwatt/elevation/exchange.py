@@ -212,7 +212,7 @@ def refuse_impossible_sums(total: Mapping[str, FloatArray], pairs: Pairs, vehicl
     """Raise unless passes ≥ 0, AᵀA_ii ≥ 0 and |AᵀA_ij|² ≤ AᵀA_ii · AᵀA_jj, but for roundings."""
     value = total["value"]
     passes = total["passes"]
-    # At most half a step of `contributions.LARGEST` a vehicle, and what float64 loses.
+    # At most half a step of `metrics.sums.LARGEST` per vehicle, and what float64 loses.
     rounding = vehicles**2 * 2.0**-38 + 1e-9
     if passes.min() < -rounding:
         raise _at_fault(f"A node has {passes.min():g} passes")

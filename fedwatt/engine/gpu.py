@@ -286,7 +286,7 @@ def _no_waiting() -> Iterator[None]:
 
 
 def _shaped(shaping: Sequence[tuple[LocalRule, Rows]], active: int) -> bool:
-    """Return whether any of the rules has a say in the loss of the first `active` vehicles."""
+    """Return whether any rule changes the loss of the first `active` vehicles."""
     return any(rule.shapes(first_rows(plan, active)) for rule, plan in shaping)
 
 

@@ -39,7 +39,7 @@ class Job:
 
     @property
     def shapes_loss(self) -> bool:
-        """Return whether any rule has a say in the loss of any of these vehicles.
+        """Return whether any rule changes the loss of any of these vehicles.
 
         A deterministic job does not ask its rows, lest one of them decide how others are trained.
         """

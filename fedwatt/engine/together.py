@@ -16,20 +16,12 @@ from torch import Tensor
 from fedwatt.engine import cpu, gpu
 from fedwatt.engine.batches import Batches
 from fedwatt.engine.job import Job
-from fedwatt.engine.kernels.fused_step import traced_step
 from fedwatt.methods.rule import LocalRule, lifted, numbers
 from fedwatt.metrics import Stopwatch
-from fedwatt.models import ModuleModel
-from fedwatt.models.mlp import ReluStack, permuted
 
 
 def train(job: Job, watch: Stopwatch | None = None) -> Tensor:
     """Return Δ_k = w_k - w_t [P, D]; on a GPU the time of all steps is booked as training."""
-    stack = _mlp_behind(job)
-    if stack is not None:
-        plans = permuted(job.plans, stack)
-        as_mlp = replace(job, model=stack.model, plans=plans, anchor=stack.to_mlp(job.anchor))
-        return stack.from_mlp(train(as_mlp, watch))
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if job.tf32 else "highest")
     try:
@@ -38,19 +30,6 @@ def train(job: Job, watch: Stopwatch | None = None) -> Tensor:
         return cpu.train(job, watch or Stopwatch())
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-def _mlp_behind(job: Job) -> ReluStack | None:
-    """Return the MLP that a job's own module is, where nothing in the job needs the module itself.
-
-    Its weights are in another order, so no rule may go by the place of a weight.
-    """
-    if not isinstance(job.model, ModuleModel) or job.shapes_loss:
-        return None
-    step = traced_step(job) if job.rules else None
-    if job.rules and (step is None or step.vectors is None):
-        return None
-    return job.model.relu_stack(job.batches.pool.window, job.batches.pool.series.shape[1])
 
 
 def train_together(jobs: Sequence[Job], watch: Stopwatch) -> list[Tensor]:

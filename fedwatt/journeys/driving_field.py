@@ -209,7 +209,7 @@ class DrivingField:
     def along(
         self, route: Route, without: DrivingSums = NO_PASSES
     ) -> tuple[FloatArray, FloatArray]:
-        """Return what `read` does for a route, with its shape where nobody has driven."""
+        """Return `read` for a route, whose shape counts where nobody has driven."""
         expected = None if self.roads is None else self.roads.read(route)
         return self.read(route.cells(self.grid), without, expected)
 

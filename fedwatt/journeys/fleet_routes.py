@@ -3,7 +3,7 @@
 `route_exchange` has the steps in which a fleet learns the model.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,7 +23,6 @@ from fedwatt.journeys.driving_field import (
     vehicle_field,
     vehicle_sums,
 )
-from fedwatt.journeys.in_trip import SHARES, Moments, UnderWay, driven, moments
 from fedwatt.journeys.mixed_effects import (
     FleetEffects,
     Observations,
@@ -36,7 +35,6 @@ from fedwatt.journeys.mixed_effects import (
 )
 from fedwatt.journeys.route import Route, outside_c, recorded_route
 from fedwatt.journeys.route_intervals import (
-    BASE_KM,
     Bars,
     error_counts,
     filled,
@@ -53,7 +51,6 @@ from fedwatt.journeys.route_model import (
     RouteModel,
     route_features,
     route_rise_m,
-    seconds_along,
 )
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 
@@ -95,17 +92,6 @@ class Pass:
         if target == "duration":
             return float(self.trip.seconds)
         return float(self.trip.channels["energy_wh"].sum())
-
-    def forecast(self, x: FloatArray, beta: Mapping[str, FloatArray]) -> UnderWay:
-        """Return the forecast at the start of the pass, from features [steps, 17]."""
-        energy = x @ beta["energy"]
-        seconds = seconds_along(x, beta["duration"])
-        return UnderWay(self.route.metres_at, energy, seconds)
-
-    def driven(self, going: UnderWay, share: float) -> UnderWay:
-        """Return the forecast, corrected by the first `share` of the pass."""
-        spent = np.cumsum(self.trip.channels["energy_wh"])
-        return driven(going, self.at_m, spent, self.trip.channels["speed_mps"], share)
 
 
 def passes(trips: Iterable[Trip], grid: Grid) -> tuple[Pass, ...]:
@@ -167,22 +153,6 @@ class VehicleRoutes:
     def inside(self, field: DrivingField) -> "RouteSamples":
         """Return all long passes, each in the field of `vehicle_field` without the pass itself."""
         return self._samples(field, self.rises, OWN_WEIGHT)
-
-    def in_trip(self, field: DrivingField, beta: Mapping[str, FloatArray]) -> Moments:
-        """Return moments of passes of 2 km and more, forecast with coefficients by target [17]."""
-
-        def trips() -> Iterator[tuple[UnderWay, float]]:
-            for trip_pass, rise in zip(self.long_passes, self.rises, strict=True):
-                if trip_pass.route.metres < BASE_KM * 1000:
-                    continue
-                x = self.features(trip_pass, rise, field, OWN_WEIGHT)
-                for share in SHARES:
-                    yield (
-                        trip_pass.driven(trip_pass.forecast(x, beta), share),
-                        trip_pass.measured("energy"),
-                    )
-
-        return moments(trips())
 
     def sample_sets(
         self,
@@ -341,8 +311,6 @@ class FleetRoutes:
     driving     the cells that at least k vehicles drive
     effects     coefficients by target
     counts      errors by target and circumstance (`CIRCUMSTANCES`), counted in bins
-    correction  κ, q and c of `in_trip`
-    narrower    remaining width of prediction intervals at shares of the route (`in_trip`), [4]
     vehicles    number of vehicles in the coefficients
     insiders    names of the vehicles whose passes are in `driving`
     wh_per_km   mean consumption of their trips, for a vehicle of the reference mass
@@ -354,8 +322,6 @@ class FleetRoutes:
     driving: DrivingSums
     effects: Mapping[str, FleetEffects]
     counts: Mapping[str, Mapping[str, FloatArray]]
-    correction: FloatArray
-    narrower: FloatArray
     vehicles: int
     insiders: frozenset[str]
     wh_per_km: float
@@ -401,8 +367,6 @@ class FleetRoutes:
             field=field,
             coefficients={target: coefficients for target, (coefficients, _) in parts.items()},
             bars={target: bars for target, (_, bars) in parts.items()},
-            correction=self.correction,
-            narrower=self.narrower,
             elevations=vehicle_routes.elevations,
         )
 

@@ -3,17 +3,13 @@
 1. How the fleet drives each place and heading (`driving_exchange`); every vehicle is given that.
 2. Coefficients of energy and of duration (`mixed_effects`), together in thirteen exchanges.
 3. How far off they were (`route_intervals`), counted once.
-4. How a route under way is corrected (`in_trip`), in three exchanges, and how far off it still
-   is, counted once.
 
 The steps are the same for a simulation and for a deployed fleet, which differ in the object that
 adds contributions (`RouteContributors`). Requests to vehicles that have the fleet's driving:
 
-    units        sizes of the columns of features, and the number of vehicles with trips
-    effects      sums for the coefficients of energy and of duration (`mixed_effects`)
-    errors       errors of these coefficients, counted in bins (`route_intervals`)
-    correction   sums for κ, q and c of a route under way (`in_trip`)
-    under way    errors of forecasts at shares of the route, counted in bins
+    units     sizes of the columns of features, and the number of vehicles with trips
+    effects   sums for the coefficients of energy and of duration (`mixed_effects`)
+    errors    errors of these coefficients, counted in bins (`route_intervals`)
 
 A contribution has the same length for all vehicles, so that its length reveals nothing under secure
 aggregation. In a message, a request is a set of named arrays (`arrays`, `read`).
@@ -33,23 +29,13 @@ from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_exchange import learn_driving
-from fedwatt.journeys.driving_field import SUMS, DrivingSums, RoadClasses, published, vehicle_field
+from fedwatt.journeys.driving_field import SUMS, DrivingSums, RoadClasses, published
 from fedwatt.journeys.fleet_routes import (
     CIRCUMSTANCES,
     FleetRoutes,
     SampleSets,
     VehicleRoutes,
     evaluated,
-    vehicle_coefficients,
-)
-from fedwatt.journeys.in_trip import (
-    CORRECTION_FIELDS,
-    COUNT_FIELDS,
-    REWEIGHTINGS,
-    USUAL,
-    Moments,
-    corrected,
-    narrower_intervals,
 )
 from fedwatt.journeys.mixed_effects import (
     Fitted,
@@ -67,12 +53,8 @@ ASKED = {
     "units": "sizes of the features of their routes",
     "effects": "sums for what routes take",
     "errors": "counts of their errors on routes",
-    "correction": "sums for the correction of routes under way",
-    "under way": "counts of their errors under way",
 }
 """Kinds of questions, in the order in which they are asked, and what they ask for, for a log."""
-IN_TRIP = {"correction": CORRECTION_FIELDS, "under way": COUNT_FIELDS}
-"""What answers hold to those about moments under way."""
 COLUMNS = len(NAMES)
 MOST_TRIPS = 2.0**24
 OF_A_TARGET: Final[dict[str, Fields]] = {
@@ -80,7 +62,7 @@ OF_A_TARGET: Final[dict[str, Fields]] = {
     "effects": sum_fields(COLUMNS),
     "errors": {name: (len(MIDDLES_KM) * BINS, MOST_TRIPS) for name in CIRCUMSTANCES},
 }
-"""And to the others, of each target."""
+"""What an answer holds of each target."""
 MAP_PREFIX = "hills."
 """Prefix of the arrays of elevations in a message with the driving field."""
 Arrays = Mapping[str, NDArray[Any]]
@@ -140,8 +122,6 @@ class RouteContributor:
 
     vehicle_routes: VehicleRoutes
     shared: SharedDriving
-    _moments: tuple[bytes, Moments] | None = None
-    """Moments under the last effects, for three consecutive requests with the same effects."""
 
     @cached_property
     def sample_sets(self) -> SampleSets:
@@ -150,26 +130,6 @@ class RouteContributor:
             self.shared.driving, self.shared.elevations, self.shared.least, self.shared.roads
         )
 
-    def moments(self, effects: Mapping[str, FleetEffects]) -> Moments:
-        """Return moments during the vehicle's trips, forecast with its own coefficients."""
-        effects_bytes = b"".join(_packed(effects[target]).tobytes() for target in TARGETS)
-        if self._moments is None or self._moments[0] != effects_bytes:
-            samples = self.sample_sets.inside
-            vehicle_routes = self.vehicle_routes
-            beta = {
-                target: vehicle_coefficients(fleet, samples, target).beta
-                for target, fleet in effects.items()
-            }
-            driven = vehicle_field(
-                self.shared.driving,
-                vehicle_routes.sums,
-                vehicle_routes.grid,
-                contributed=True,
-                roads=self.shared.roads,
-            )
-            self._moments = effects_bytes, vehicle_routes.in_trip(driven, beta)
-        return self._moments[1]
-
 
 @dataclass(frozen=True, eq=False)
 class RouteRequest:
@@ -177,13 +137,11 @@ class RouteRequest:
 
     effects     the coefficients so far; empty for "units"
     equations   the equations of the coefficients, for "errors": matrix [17, 17], right side [17]
-    correction  κ, q and c so far, for "correction" and "under way", [3]
     """
 
     kind: str
     effects: Mapping[str, FleetEffects] = field(default_factory=dict)
     equations: Mapping[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
-    correction: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def about_errors(cls, fitted: Mapping[str, Fitted]) -> "RouteRequest":
@@ -205,19 +163,11 @@ class RouteRequest:
     @property
     def fields(self) -> Fields:
         """Names and sizes of a contribution; the same for every vehicle."""
-        if self.kind in IN_TRIP:
-            return IN_TRIP[self.kind]
         each = OF_A_TARGET[self.kind]
         return {f"{target}.{name}": size for target in TARGETS for name, size in each.items()}
 
     def answer(self, contributor: RouteContributor) -> dict[str, FloatArray]:
         """Return a vehicle's contribution."""
-        if self.kind in IN_TRIP:
-            moments = contributor.moments(self.effects)
-            noise = self.effects["energy"].noise
-            if self.kind == "correction":
-                return moments.sums(self.correction)
-            return moments.counts(self.correction, noise)
         contribution: dict[str, FloatArray] = {}
         for target in TARGETS:
             fleet = self.effects.get(target)
@@ -243,7 +193,7 @@ class RouteRequest:
         }
         for target, (matrix, right) in self.equations.items():
             message |= {f"{target}.matrix": matrix.ravel(), f"{target}.right": right}
-        return message | ({"correction": self.correction} if len(self.correction) else {})
+        return message
 
     @classmethod
     def read(cls, kind: str, arrays: Arrays) -> "RouteRequest":
@@ -262,8 +212,6 @@ class RouteRequest:
                 for target in TARGETS
             }
             return cls(kind, effects, equations)
-        if kind in IN_TRIP:
-            return cls(kind, effects, correction=_numbers(arrays, "correction", 3))
         return cls(kind, effects)
 
 
@@ -326,7 +274,7 @@ def learn_from_contributors(
     elevations: ElevationMap | None,
     roads: RoadClasses | None = None,
 ) -> FleetRoutes:
-    """Learn coefficients, errors and corrections from the `insiders` of the driving field.
+    """Learn coefficients and their errors from the `insiders` of the driving field.
 
     `elevations` are the published ones. Raise TooFewContributors if fewer than k vehicles
     have trips of at least `SHORTEST_M`.
@@ -341,18 +289,11 @@ def learn_from_contributors(
     effects = {target: target_fit.effects for target, target_fit in fitted.items()}
     errors = RouteRequest.about_errors(fitted)
     counts = errors.by_target(exchange.total(errors))
-    correction = np.array(USUAL)
-    for _ in range(REWEIGHTINGS):
-        question = RouteRequest("correction", effects, correction=correction)
-        correction = corrected(exchange.total(question))
-    last = RouteRequest("under way", effects, correction=correction)
     return FleetRoutes(
         settings.grid,
         driving,
         effects,
         counts,
-        correction,
-        narrower_intervals(exchange.total(last)),
         exchange.teaching,
         insiders,
         exchange.wh_per_km,

@@ -137,9 +137,9 @@ LONGEST = 3 / 2
 
 @dataclass(frozen=True, eq=False)
 class Coefficients:
-    """Energy of a unit of each feature, [17], times the vehicle's scale s_v.
+    """Energy, or seconds, of a unit of each feature, [17], times the vehicle's scale s_v.
 
-    Of energy its mass is in it, too.
+    The coefficients of energy include the vehicle's mass.
     """
 
     beta: FloatArray
@@ -198,8 +198,6 @@ class RouteModel:
     trips           of its own that taught it; 0: an unseen vehicle
     fleet_vehicles  that taught the fleet's part
     capacity_wh     usable, where it is known; else 0
-    correction      κ, q and c for a route under way (`in_trip`), [3]
-    narrower        what is left of the width of error bars at shares of the way, [4]
     elevations      that it reads climb from; None: every road is level
     display         recent consumption on the display over the fleet's mean; 0: unknown
     """
@@ -212,8 +210,6 @@ class RouteModel:
     field: DrivingField
     coefficients: Mapping[str, Coefficients]
     bars: Mapping[str, Bars]
-    correction: FloatArray
-    narrower: FloatArray
     elevations: ElevationMap | None = None
     display: float = 0.0
 
@@ -258,15 +254,8 @@ class RouteModel:
 
     def in_trip(self, forecast: RouteForecast) -> UnderWay:
         """Return a forecast that is corrected while the route is driven, with its error bars."""
-        kappa, kinetic, constant = self.correction.tolist()
-        return UnderWay(
-            forecast.metres,
-            forecast.energy_wh,
-            forecast.seconds,
-            (kappa, kinetic, constant),
-            forecast.energy_levels_wh[-1] - forecast.total_wh,
-            self.narrower,
-        )
+        errors_wh = forecast.energy_levels_wh[-1] - forecast.total_wh
+        return UnderWay(forecast.metres, forecast.energy_wh, forecast.seconds, errors_wh)
 
     def _refuse_unknown(self, route: Route, share: float) -> None:
         """Raise if latitude and longitude are exchanged, or no classes of roads are known."""

@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 from fedwatt import plugins
 from fedwatt.errors import SettingError, unknown
 from fedwatt.methods.adaptive import Adagrad, Adam, Extrapolated, ServerSgd, SquaredLength, Yogi
-from fedwatt.methods.attack import GaussianUpdate, LabelShift, ScaledUpdate, SignFlip
 from fedwatt.methods.clusters import Centres, ChooseCentre
 from fedwatt.methods.contrastive import Contrastive
 from fedwatt.methods.defence import (
@@ -21,11 +20,7 @@ from fedwatt.methods.defence import (
 from fedwatt.methods.dynamic import Dynamic, DynamicServer
 from fedwatt.methods.elastic import Elastic, ElasticServer
 from fedwatt.methods.experimental.closed_loop import TransferProximal
-from fedwatt.methods.experimental.sharpness import (
-    PathAverage,
-    SharpnessProximal,
-    TriggeredSharpness,
-)
+from fedwatt.methods.experimental.sharpness import SharpnessProximal
 from fedwatt.methods.experimental.signals import Screen, Signals
 from fedwatt.methods.fractional import Fractional
 from fedwatt.methods.method import Method
@@ -157,7 +152,6 @@ LOCAL_RULES: dict[str, LocalRule] = {
     "proximal": Proximal(),
     "roughness": RoughnessProximal(),
     "sharpness": SharpnessProximal(),
-    "triggered-sharpness": TriggeredSharpness(),
     "transfer": TransferProximal(),
     "fractional": Fractional(),
     "signals": Signals(),
@@ -166,13 +160,8 @@ LOCAL_RULES: dict[str, LocalRule] = {
     "sharpness-aware": SharpnessAware(),
     "global-shift": GlobalShift(),
     "personal-model": Companion(),
-    "sign-flip": SignFlip(),
-    "scaled-update": ScaledUpdate(),
-    "gaussian-update": GaussianUpdate(),
-    "label-shift": LabelShift(),
 }
-"""Local rules that may be added to any method, as in "scaffold+fractional"; the last four simulate
-faulty vehicles."""
+"""Local rules that may be added to any method, as in "scaffold+fractional"."""
 
 SERVERS: dict[str, ServerRule] = {
     "average": Average(),
@@ -182,7 +171,6 @@ SERVERS: dict[str, ServerRule] = {
     "adagrad": Adagrad(),
     "yogi": Yogi(),
     "private": PrivateAverage(),
-    "path": PathAverage(),
 }
 """Servers that may take the place of averaging, as in "fo-ri-fedavg@adam"."""
 

@@ -155,8 +155,6 @@ class LocalRule(Tunable):
     """Names of cached properties with numbers derived from the hyperparameters."""
     server_half: ClassVar[str] = ""
     """Name of the class of server rules that this rule needs; empty: any will do."""
-    simulated_only: ClassVar[str] = ""
-    """The simulated condition of a rule that a deployed fleet refuses; empty: none."""
     records: ClassVar[tuple[Column, ...]] = ()
     """Columns of the table of clients; the plan has an entry [P] for each."""
 

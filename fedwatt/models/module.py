@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedwatt.errors import SettingError
-from fedwatt.models.mlp import ReluStack, recognised
 from fedwatt.models.model import Layout, Model, Parts
 
 _of_this_thread = threading.local()
@@ -71,17 +70,6 @@ class ModuleModel(Model):
     def layout(self) -> Layout:
         """The module's own parameters, in its own order."""
         return Layout({name: tuple(p.shape) for name, p in self.module.named_parameters()})
-
-    def relu_stack(self, window: int, features: int) -> ReluStack | None:
-        """Return the MLP that the module is for windows [window, features]; None if it is none."""
-        stacks = self._stacks
-        if (window, features) not in stacks:
-            stacks[window, features] = recognised(self._copy(), self.layout, window, features)
-        return stacks[window, features]
-
-    @cached_property
-    def _stacks(self) -> dict[tuple[int, int], ReluStack | None]:
-        return {}
 
     @property
     def spectral_matrix(self) -> str:

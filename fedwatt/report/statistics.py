@@ -78,7 +78,7 @@ def rounds_of(run: RunTables) -> dict[str, int]:
 
 
 def unequal_rounds(run: RunTables) -> str:
-    """Return that methods were not trained for as many rounds as others, or nothing."""
+    """Return a sentence if methods were trained for different numbers of rounds, else ""."""
     rounds = rounds_of(run)
     if len(set(rounds.values())) < 2:
         return ""

@@ -7,7 +7,7 @@ must be an address or a name of this machine: a page of somebody else whose name
 
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -36,6 +36,22 @@ class Response:
 
 Answer = Callable[[str, Mapping[str, str]], Response | None]
 """(path, query) → reply; None: there is no such page."""
+
+
+def names_this_machine(host: str, names: Collection[str]) -> bool:
+    """Return whether the value of a `Host` header is an address, or one of these names.
+
+    >>> names_this_machine("127.0.0.1:80", ()), names_this_machine("evil.example", ("localhost",))
+    (True, False)
+    """
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return False
+    with suppress(ValueError):
+        ip_address(name)
+        return True
+    return name in names
 
 
 class LocalServer(ThreadingHTTPServer):
@@ -76,18 +92,7 @@ class LocalServer(ThreadingHTTPServer):
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of connections that ended early."""
-
-    def answers_to(self, host: str) -> bool:
-        """Return whether the value of a `Host` header is an address or a name of this machine."""
-        try:
-            name = (urlsplit(f"//{host}").hostname or "").lower()
-        except ValueError:
-            return False
-        with suppress(ValueError):
-            ip_address(name)
-            return True
-        return name in self.names
+        """Ignore connections that ended early."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -96,8 +101,8 @@ class Handler(BaseHTTPRequestHandler):
     server: LocalServer
 
     def do_GET(self) -> None:
-        """Send one page, or word that there is none."""
-        if not self.server.answers_to(self.headers.get("Host", "")):
+        """Send one page, or 404 where there is none."""
+        if not names_this_machine(self.headers.get("Host", ""), self.server.names):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
             return
         address = urlsplit(self.path)
@@ -114,7 +119,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(reply.body)
 
     def log_message(self, format: str, *values: Any) -> None:
-        """Say nothing: a line every second would hide the run's own."""
+        """Log nothing: a line every second would hide the run's own."""
 
 
 @contextmanager

@@ -12,7 +12,7 @@ seeds = [1, 2, 3]
 [baselines]        local-only models, and one model of all data in one place
 [deploy]           deadlines of a deployed fleet; a simulation ignores it
 [secure]           secure aggregation of a deployed fleet; in a simulation, of elevation alone
-[track]            TensorBoard, MLflow, Weights & Biases
+[track]            TensorBoard, MLflow
 [[method]]         one table per method: name, label, hyperparameters, learning rate
 [plugins]          hashes of code that is not part of fedwatt; written, never read as a setting
 """
@@ -123,10 +123,8 @@ class Track:
     """Whether curves go to RUN/tensorboard, for `tensorboard --logdir RUN/tensorboard`."""
     mlflow: bool = False
     """Whether the run goes to MLflow: RUN/mlflow.db, or the server in MLFLOW_TRACKING_URI."""
-    wandb: bool = False
-    """Whether it goes to Weights & Biases: offline into RUN/wandb, unless WANDB_MODE is set."""
     experiment: str = "fedwatt"
-    """Experiment in MLflow, and project in Weights & Biases."""
+    """Experiment in MLflow."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,7 @@ class RunConfig:
     secure: SecureSettings = SecureSettings()
     track: Track = Track()
     plugins: Sources = field(default_factory=dict, repr=False)
-    """Hashes of the code behind names that are baselines: filled in, as it is now."""
+    """Hashes of the code behind references; filled in from the code as it is now."""
 
     def __post_init__(self) -> None:
         names = [choice.method.name for choice in self.methods]

@@ -184,7 +184,7 @@ def events(log: bytes) -> list[dict[str, Any]]:
 def rounds_in(
     lines: Iterable[dict[str, Any]], earlier: dict[str, dict[int, dict[str, Any]]] | None = None
 ) -> dict[str, dict[int, dict[str, Any]]]:
-    """Return method → round → the line that counts; `known` is what earlier lines led to.
+    """Return method → round → the line that counts; `earlier` is that of earlier lines.
 
     >>> again = [{"event": "start", "method": "fedavg", "done": 1}]
     >>> two = [{"event": "round", "method": "fedavg", "round": t, "seconds": t} for t in (1, 2)]

@@ -295,7 +295,7 @@ class Run:
         return budgets
 
     def _spending(self, budgets: Mapping[str, Budget | None]) -> dict[str, dict[str, Any]]:
-        """Return what each private method has spent, also against a server that sees sums."""
+        """Return the ε that each private method has spent, also against a server that sees sums."""
         spending = {}
         for label, budget in budgets.items():
             if budget is not None:

@@ -111,7 +111,7 @@ def vehicle_maker(source: Source) -> Maker:
 
 
 def fleet_folder(source: Source) -> Path:
-    """Return the folder of a stored fleet; raise if it is not there, and say where that is."""
+    """Return the folder of a stored fleet; raise if it is not there."""
     folder = Path(source.data)
     if folder.exists():
         return folder

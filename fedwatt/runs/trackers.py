@@ -1,20 +1,16 @@
-"""Trackers: observers that pass a run on to TensorBoard, MLflow or Weights & Biases (`[track]`).
+"""Trackers: observers that pass a run on to TensorBoard or MLflow (`[track]`).
 
-    TensorBoard       RUN/tensorboard/METHOD/seed-1, one folder for each method and seed
-    MLflow            RUN/mlflow.db and RUN/mlflow-artifacts, unless MLFLOW_TRACKING_URI names a
-                      server; `mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db` shows them
-    Weights & Biases  RUN/wandb, unless WANDB_MODE says "online"; `wandb sync
-                      RUN/wandb/offline-run-*` sends the files later
+    TensorBoard   RUN/tensorboard/METHOD/seed-1, one folder for each method and seed
+    MLflow        RUN/mlflow.db and RUN/mlflow-artifacts, unless MLFLOW_TRACKING_URI names a server;
+                  `mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db` shows them
 
-MLflow and W&B have one run for each method, found again by the run folder when it is continued.
-None of the three needs the internet, and the package of each is loaded only where a run asks for
-it.
+MLflow has one run for each method, found again by the run folder when it is continued. Neither
+needs the internet, and the package of each is loaded only where a run asks for it.
 """
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
@@ -44,8 +40,6 @@ def trackers(config: RunConfig, out: Path) -> list[Observer]:
         observers.append(TensorBoard(out))
     if config.track.mlflow:
         observers.append(MLflow(config, out))
-    if config.track.wandb:
-        observers.append(WandB(config, out))
     return observers
 
 
@@ -155,57 +149,6 @@ class MLflow(Observer):
             for file in artefacts(run):
                 folder = "figures" if file.parent != run else None
                 self.client.log_artifact(method_run, str(file), folder)
-
-
-class WandB(Observer):
-    """A logger to Weights & Biases: means over seeds, and the numbers of each seed."""
-
-    def __init__(self, config: RunConfig, out: Path) -> None:
-        self.wandb = _load("wandb", "Weights & Biases", "wandb")
-        self.config = config
-        self.out = out.resolve()
-        self.method_run: Any = None
-        """The W&B run of the method that trains."""
-
-    def on_start(self, label: str, done: int, rounds: int) -> None:
-        """Continue the method's W&B run, or begin one."""
-        self.method_run = self._open(label)
-
-    def _open(self, label: str, kind: str = "method") -> Any:
-        """Return the W&B run of a method; its id is that of this folder and method."""
-        return self.wandb.init(
-            project=self.config.track.experiment,
-            group=self.out.name,
-            name=label,
-            id=sha256(f"{self.out}#{label}".encode()).hexdigest()[:16],
-            job_type=kind,
-            config=to_tables(self.config),
-            dir=str(self.out),
-            mode=os.environ.get("WANDB_MODE", "offline"),
-            resume="allow",
-            reinit="finish_previous",
-        )
-
-    def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
-        """Log the scalars of a round."""
-        self.method_run.log(all_scalars(record.rounds), step=state.round)
-
-    def on_end(self, label: str, history: "History") -> None:
-        """End the method's W&B run."""
-        self.method_run.finish()
-
-    def on_finish(self, run: Path) -> None:
-        """Log the vehicles' errors as a table and all files as one artefact."""
-        results = self._open("results", kind="results")
-        rows = read_table(run, "vehicles").to_pylist()
-        columns = ["method", "model", "seed", "vehicle", "stratum", "rmse"]
-        table = self.wandb.Table(columns=columns, data=[[row[c] for c in columns] for row in rows])
-        results.log({"vehicles": table})
-        artefact = self.wandb.Artifact(f"{run.resolve().name}-run", type="run")
-        for file in artefacts(run):
-            artefact.add_file(str(file), name=str(file.relative_to(run)))
-        results.log_artifact(artefact)
-        results.finish()
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Vehicles made from physics: the built-in town, electrified traces and Eclipse SUMO."""
+"""Vehicles made from physics: the built-in town and electrified traces."""
 
 from fedwatt.synthetic.fleet import synthetic_fleet, synthetic_vehicles
 

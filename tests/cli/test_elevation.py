@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
 from fedwatt.elevation.store import Provenance, read_provenance
@@ -9,6 +11,7 @@ from fedwatt.synthetic.fleet import synthetic_vehicles
 from fedwatt.telemetry.store import write_fleet
 from fedwatt.windows import DataSettings
 from fedwatt.windows.splits import held_out_vehicles
+from tests.elevation.toys import TownGround
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +68,19 @@ def test_a_run_refuses_a_field_of_another_split(type_in, fleet, field, tmp_path)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_field_is_held_against_measured_elevation(type_in, fleet, field):
-    status, messages = type_in("elevation", "compare", str(field), str(fleet))
+def test_a_field_is_held_against_a_terrain_model(type_in, field, tmp_path):
+    latitude, longitude = np.meshgrid(
+        np.linspace(44.9, 45.1, 401), np.linspace(-30.15, -29.85, 401)
+    )
+    places = {"latitude": latitude.ravel(), "longitude": longitude.ravel()}
+    heights = TownGround().elevation_m(*places.values())
+    pl.DataFrame({**places, "height": heights}).write_parquet(tmp_path / "town.parquet")
+    model = str(tmp_path / "town.parquet")
+    figure = tmp_path / "agreement.svg"
+    status, messages = type_in("elevation", "compare", str(field), model, "--plot", str(figure))
     assert status == 0
     assert "correlation of elevations" in messages
+    assert figure.read_text().lstrip().startswith("<?xml")
 
 
 def test_a_folder_without_a_field_and_a_strange_file_are_refused(type_in, field, tmp_path):

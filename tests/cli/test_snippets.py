@@ -176,7 +176,6 @@ ONLY_PARSED = {
     "fedwatt run --set track.": "tests/runs/test_trackers.py runs the trackers",
     "tensorboard ": "another program",
     "mlflow ": "another program",
-    "wandb ": "another program",
     "ray ": "another program",
     "fedwatt run --method fedavg --method scaffold --method fo-ri-fedavg --ray": "needs a cluster; "
     "tests/tuning/test_grid.py has one of this machine",
@@ -193,7 +192,7 @@ PAGES = [
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
     if path.name not in ("commands.md", "python.md", "configuration.md")
 ]
-PROGRAMS = r"(fedwatt|make|pip|python|curl|tensorboard|mlflow|wandb|ray|\.) |FEDWATT_TOKEN="
+PROGRAMS = r"(fedwatt|make|pip|python|curl|tensorboard|mlflow|ray|\.) |FEDWATT_TOKEN="
 
 
 def shell_lines(text: str) -> list[str]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedwatt.elevation.climb import measured_rise_m, trip_rise_m, vehicle_rise_m
-from fedwatt.elevation.compare import compare
+from fedwatt.elevation.compare import compare_with_reference
 from fedwatt.elevation.elevation_map import empty_map
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import add_elevation, learn, survey_fleet, with_climb_channels
@@ -14,7 +14,7 @@ from fedwatt.errors import DataError
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.channels import POSITION
 from fedwatt.windows import DataSettings
-from tests.elevation.toys import DEGREE_M, fleet, hill_m, without_positions
+from tests.elevation.toys import Hills, fleet, without_positions
 
 DATA = DataSettings(features="speed, elevation")
 AUTO = ElevationSettings(minimum_vehicles=2)
@@ -30,9 +30,7 @@ def changed(vehicle, **channels):
 
 def truth_m(trip):
     """The toys' ground under a trip."""
-    latitude, longitude = (trip.channels[name] for name in POSITION)
-    east_m = (longitude + 83.0) * DEGREE_M * np.cos(np.radians(42.0))
-    return hill_m(east_m, (latitude - 42.0) * DEGREE_M)
+    return Hills().elevation_m(*(trip.channels[name] for name in POSITION))
 
 
 def survey_of(climb, energy_wh, measured):
@@ -95,7 +93,7 @@ def test_every_vehicle_reads_what_it_has(mixed):
     assert reference[5] == 0.0
     # Its elevation helps the others, too.
     alone = learn(mixed, replace(AUTO, source="learn"), DATA)
-    both = [compare(source.shared, [mixed[3]]).difference_m for source in (learned, alone)]
+    both = [compare_with_reference(maps.shared, Hills()).rms_m for maps in (learned, alone)]
     assert both[0] < both[1]
 
 

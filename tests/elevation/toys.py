@@ -6,6 +6,7 @@ import numpy as np
 
 from fedwatt.elevation.survey import surveys
 from fedwatt.randomness import generator
+from fedwatt.synthetic.town import CENTRE_LATITUDE_DEG, CENTRE_LONGITUDE_DEG, draw_landscape
 from fedwatt.telemetry import Trip, Vehicle
 
 WH_PER_M = 1600 * 9.81 / 3600
@@ -15,6 +16,27 @@ DEGREE_M = 6_371_000 * np.pi / 180
 def hill_m(east_m, north_m):
     """Waves of 30 m between valleys 3 km apart."""
     return 15 * np.sin(2 * np.pi * east_m / 3000) + 15 * np.cos(2 * np.pi * north_m / 3000)
+
+
+class Hills:
+    """The ground of the toys as a terrain model."""
+
+    def elevation_m(self, latitude_deg, longitude_deg):
+        east_m = (longitude_deg + 83) * DEGREE_M * np.cos(np.radians(42))
+        return 100 + hill_m(east_m, (latitude_deg - 42) * DEGREE_M)
+
+
+class TownGround:
+    """The ground of the built-in town as a terrain model, `steeper` times as steep."""
+
+    def __init__(self, steeper=1.0):
+        self.steeper = steeper
+
+    def elevation_m(self, latitude_deg, longitude_deg):
+        north_m = (latitude_deg - CENTRE_LATITUDE_DEG) * DEGREE_M
+        shrink = np.cos(np.radians(CENTRE_LATITUDE_DEG))
+        east_m = (longitude_deg - CENTRE_LONGITUDE_DEG) * DEGREE_M * shrink
+        return self.steeper * draw_landscape(0).elevation_m(east_m, north_m)
 
 
 def trip(

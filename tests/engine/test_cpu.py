@@ -103,12 +103,8 @@ def test_a_whole_round_in_c_is_plain_to_rounding(
     torch.testing.assert_close(result, plainly(method, model, "float32", loss), rtol=0, atol=2e-5)
 
 
-IN_C = [{"triggered-sharpness": "triggered-sharpness@path"}.get(name, name) for name in LOCAL_RULES]
-"""Local rules, each with the server that it needs."""
-
-
 @compiler_needed
-@pytest.mark.parametrize("method", [*METHODS, *IN_C])
+@pytest.mark.parametrize("method", [*METHODS, *LOCAL_RULES])
 def test_every_method_in_float32_is_plain_to_rounding(method: str, plainly) -> None:
     expected = plainly(method, precision="float32")
     torch.testing.assert_close(trained(method, precision="float32"), expected, rtol=0, atol=5e-5)

@@ -337,7 +337,7 @@ WINDOW = random_fleet((70, 33, 128, 5), window=60)
         ("moon", {"contrast_weight": 0.0}, 3),
         ("moon", {"contrast_weight": 5.0}, 1),  # nobody has a last model
         ("fedel", {}, 3),  # equal computers: all leave at the last block
-        ("fedavg+label-shift", {"fault_share": 0.0}, 3),
+        ("fedavg+examples.faulty_vehicles:LabelShift", {"fault_share": 0.0}, 3),
     ],
 )
 def test_rules_with_nothing_to_say_are_fedavg_at_the_default_size(

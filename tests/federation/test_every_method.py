@@ -67,7 +67,7 @@ def test_vehicles_hand_up_what_the_rules_declare(name: str, precision: str) -> N
         assert rows.dtype == (getattr(torch, precision) if kind == torch.float32 else kind)
 
 
-@pytest.mark.parametrize("name", [*METHODS, "fedavg+signals@screened", "triggered-sharpness@path"])
+@pytest.mark.parametrize("name", [*METHODS, "fedavg+signals@screened"])
 def test_resumes_bit_for_bit(name: str) -> None:
     method = get(name)
     fed = federation()

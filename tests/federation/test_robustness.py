@@ -3,16 +3,17 @@
 import pytest
 import torch
 
+from examples.faulty_vehicles import is_faulty
 from fedwatt.errors import SettingError
 from fedwatt.federation import Availability, Federation, Training
 from fedwatt.methods import Method, get
-from fedwatt.methods.attack import is_faulty
 from fedwatt.models import MLP
 from fedwatt.synthetic import synthetic_fleet
 from fedwatt.windows import DataSettings, Fleet
 from tests.federation.toys import random_fleet
 
 SIZES = (70, 33, 128, 5, 60, 20)
+SIGN_FLIP = "examples.faulty_vehicles:SignFlip"
 
 
 def federation(*, availability=None, **training) -> Federation:
@@ -115,7 +116,7 @@ def clean_wh(fleet: Fleet) -> float:
 
 
 def test_averaging_breaks_under_sign_flips(fleet, clean_wh, four_faulty) -> None:
-    assert rmse_wh(fleet, get("fedavg+sign-flip", **four_faulty)) > 1.5 * clean_wh
+    assert rmse_wh(fleet, get(f"fedavg+{SIGN_FLIP}", **four_faulty)) > 1.5 * clean_wh
 
 
 @pytest.mark.parametrize(
@@ -131,5 +132,5 @@ def test_averaging_breaks_under_sign_flips(fleet, clean_wh, four_faulty) -> None
 def test_defences_hold_under_sign_flips(
     fleet, clean_wh, four_faulty, defence: str, settings: dict
 ) -> None:
-    method = get(f"fedavg+sign-flip@{defence}", **four_faulty, **settings)
+    method = get(f"fedavg+{SIGN_FLIP}@{defence}", **four_faulty, **settings)
     assert rmse_wh(fleet, method) < 1.1 * clean_wh

@@ -9,7 +9,6 @@ from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_exchange import DrivingRequest
 from fedwatt.journeys.driving_field import SUMS, published
 from fedwatt.journeys.fleet_routes import VehicleRoutes
-from fedwatt.journeys.in_trip import USUAL
 from fedwatt.journeys.mixed_effects import Fitted, FleetEffects
 from fedwatt.journeys.route import HEADINGS
 from fedwatt.journeys.route_exchange import (
@@ -53,8 +52,6 @@ QUESTIONS = {
     "units": lambda: RouteRequest("units"),
     "effects": lambda: RouteRequest("effects", effects()),
     "errors": lambda: RouteRequest.about_errors(fitted()),
-    "correction": lambda: RouteRequest("correction", effects(), correction=np.array(USUAL)),
-    "under way": lambda: RouteRequest("under way", effects(), correction=np.array(USUAL)),
 }
 
 
@@ -89,7 +86,7 @@ def test_answers_of_a_vehicle_without_trips_are_zeros_of_the_same_length(contrib
         ("effects", {"energy.effects": np.full(52, np.nan)}, "is not 52 finite numbers"),
         ("effects", {"duration.effects": -np.ones(52)}, "cannot be"),
         ("errors", {"energy.matrix": np.ones(4)}, "is not 289 finite numbers"),
-        ("correction", {"correction": np.ones((3, 1))}, "lacks 'correction'"),
+        ("errors", {"energy.right": np.ones((17, 1))}, "lacks 'energy.right'"),
     ],
 )
 def test_what_is_no_question_is_refused(kind, change, why):

@@ -29,7 +29,7 @@ FINITE = [
     ("fedavg@sgd", "server_learning_rate"),
     ("fedavg@geometric", "smoothing"),
     ("fedavg@geometric", "tolerance"),
-    ("label-shift", "fault_scale"),
+    ("fedavg+examples.faulty_vehicles:LabelShift", "fault_scale"),
 ]
 
 

@@ -52,13 +52,13 @@ def test_a_buffered_run_is_continued_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_settings_come_back_from_toml() -> None:
-    table = {"method": [{"name": "fedavg+sign-flip@trimmed+adam"}]}
-    label = "fedavg+sign-flip@trimmed+adam"
-    inputs = [f"{label}.trim=0.3", f"{label}.fault_scale=2", "asynchronous.max_staleness=4"]
+    table = {"method": [{"name": "fedavg+fractional@trimmed+adam"}]}
+    label = "fedavg+fractional@trimmed+adam"
+    inputs = [f"{label}.trim=0.3", f"{label}.alpha=0.7", "asynchronous.max_staleness=4"]
     config = from_tables(override(table, inputs))
     (choice,) = config.methods
-    assert choice.method.composition == "SignFlip → TrimmedMean → Adam"
-    assert (choice.method.settings["trim"], choice.method.settings["fault_scale"]) == (0.3, 2.0)
+    assert choice.method.composition == "Fractional → TrimmedMean → Adam"
+    assert (choice.method.settings["trim"], choice.method.settings["alpha"]) == (0.3, 0.7)
     assert config.asynchronous.max_staleness == 4
     assert from_toml(to_toml(config)) == config
 

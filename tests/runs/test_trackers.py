@@ -1,7 +1,5 @@
-"""Trackers with the real packages: what TensorBoard, MLflow and W&B read back of a run."""
+"""Trackers with the real packages: what TensorBoard and MLflow read back of a run."""
 
-import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 
 def run(out: Path, stop_after: int = 0, resume: bool = False) -> None:
-    requests = "[track]\ntensorboard = true\nmlflow = true\nwandb = true\n"
+    requests = "[track]\ntensorboard = true\nmlflow = true\n"
     config = from_toml(SMALL + requests)
     followed = Observers((Reporter(), *trackers(config, out), Silent(stop_after)))
     Run(config, out=out, observer=followed, resume=resume, checkpoint_seconds=0).execute()
@@ -28,12 +26,11 @@ def run(out: Path, stop_after: int = 0, resume: bool = False) -> None:
 @pytest.fixture(scope="module")
 def tracked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with all trackers that was stopped after its first round and went on."""
-    for package in ("tensorboard", "mlflow", "wandb"):
+    for package in ("tensorboard", "mlflow"):
         pytest.importorskip(package)
     out = tmp_path_factory.mktemp("tracked") / "run"
     with pytest.MonkeyPatch.context() as environment:
-        for name in ("MLFLOW_TRACKING_URI", "WANDB_MODE"):
-            environment.delenv(name, raising=False)
+        environment.delenv("MLFLOW_TRACKING_URI", raising=False)
         with pytest.raises(KeyboardInterrupt):
             run(out, stop_after=1)
         run(out, resume=True)
@@ -83,38 +80,3 @@ def test_mlflow_goes_on_in_a_folder_with_an_apostrophe(
     for events in (began, goes_on):
         events.on_start("fedavg", 0, 2)
     assert began.runs == goes_on.runs
-
-
-def chunks(file: Path) -> Iterator[bytes]:
-    """The records of a .wandb file: a header of 7 bytes, then LevelDB's log format.
-
-    Blocks of 32 KiB hold pieces, each with a checksum (4 bytes), its length (2) and what it is (1):
-    1 a whole record, 2 its beginning, 3 its middle, 4 its end.
-    """
-    data = file.read_bytes()
-    at = 7
-    record = b""
-    while at + 7 <= len(data):
-        if (left := 32768 - at % 32768) < 7:
-            at += left
-            continue
-        length, kind = struct.unpack("<HB", data[at + 4 : at + 7])
-        record += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):
-            yield record
-            record = b""
-
-
-def test_wandb_keeps_the_curves_offline(tracked: Path) -> None:
-    from wandb.proto import wandb_internal_pb2
-
-    result: dict[int, float] = {}
-    for file in sorted((tracked / "wandb").glob("offline-run-*/*.wandb")):
-        for chunk in chunks(file):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(chunk)
-            items = {item.key or item.nested_key[0]: item for item in record.history.item}
-            if "seed-1/test_rmse" in items:
-                result[record.history.step.num] = float(items["seed-1/test_rmse"].value_json)
-    assert result == pytest.approx(expected(tracked))

@@ -6,9 +6,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fedwatt.errors import RunError, SettingError
-from fedwatt.synthetic import sumo
-from fedwatt.synthetic.sumo import (
+from examples import sumo_town as sumo
+from examples.sumo_town import (
     BLOCK_M,
     SumoTown,
     drive_in_sumo,
@@ -16,6 +15,7 @@ from fedwatt.synthetic.sumo import (
     sumo_vehicles,
     write_town,
 )
+from fedwatt.errors import RunError, SettingError
 from fedwatt.synthetic.town import (
     CENTRE_LATITUDE_DEG,
     CENTRE_LONGITUDE_DEG,
@@ -26,7 +26,7 @@ from fedwatt.windows import DataSettings, build_fleet
 
 TINY = SumoTown(vehicles=2, trips=4, junctions=5, traffic=30)
 needs_sumo = pytest.mark.skipif(
-    find_spec("sumo") is None, reason="Eclipse SUMO is not installed: pip install 'fedwatt[sumo]'"
+    find_spec("sumo") is None, reason="Eclipse SUMO is not installed: pip install eclipse-sumo"
 )
 
 
@@ -78,7 +78,7 @@ def test_a_failing_tool_is_reported(tmp_path, monkeypatch):
 def test_without_sumo_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(sumo, "find_spec", lambda name: None)
     monkeypatch.setattr(sumo.shutil, "which", lambda name: None)
-    with pytest.raises(SettingError, match=r"pip install 'fedwatt\[sumo\]'"):
+    with pytest.raises(SettingError, match="pip install eclipse-sumo"):
         sumo_tool("sumo")
     with pytest.raises(SettingError, match="needs Eclipse SUMO"):
         next(sumo_vehicles(TINY))

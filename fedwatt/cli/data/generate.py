@@ -1,7 +1,6 @@
 """`fedwatt data generate` and `electrify`: fleets whose energy is simulated."""
 
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,36 +10,21 @@ from fedwatt.cli.console import console
 from fedwatt.cli.data import shared
 
 
-class Engine(StrEnum):
-    """The traffic simulator of synthetic vehicles: the built-in town, or SUMO."""
-
-    TOWN = "town"
-    SUMO = "sumo"
-
-
 def generate(
     out: shared.Out,
     vehicles: Annotated[int, typer.Option(help="Set the number of vehicles.", min=1)] = 20,
     trips: Annotated[int, typer.Option(help="Set the trips of each vehicle.", min=3)] = 40,
     kind: shared.Kind = "passenger",
     seed: shared.Seed = 0,
-    engine: Annotated[
-        Engine, typer.Option(help="Drive in the built-in town, or in Eclipse SUMO (extra 'sumo').")
-    ] = Engine.TOWN,
 ) -> None:
     """Simulate a fleet: trips at 1 Hz through a hilly town, energy from physics."""
     from fedwatt.synthetic import synthetic_vehicles
     from fedwatt.telemetry.store import write_fleet
 
     shared.refuse_filled(out)
-    if engine is Engine.SUMO:
-        from fedwatt.synthetic.sumo import SumoTown, sumo_vehicles
-
-        made = sumo_vehicles(SumoTown(vehicles=vehicles, trips=trips, kind=kind, seed=seed))
-    else:
-        made = iter(synthetic_vehicles(vehicles, seed, trips=trips, kind=kind))
+    made = synthetic_vehicles(vehicles, seed, trips=trips, kind=kind)
     with console.status("Driving ..."):
-        write_fleet(out, made, source=f"synthetic {kind} fleet, {engine.value}, seed {seed}")
+        write_fleet(out, made, source=f"synthetic {kind} fleet, town, seed {seed}")
     shared.say_made(out)
 
 

@@ -89,12 +89,6 @@ def _refuse_elevation(config: RunConfig) -> None:
 
 def _refuse_method(deploy: Deployment, choice: MethodChoice) -> None:
     """Raise if a method cannot be deployed."""
-    for rule in choice.method.local:
-        if rule.simulated_only:
-            raise SettingError(
-                f"Method '{choice.label}': {type(rule).__name__} simulates {rule.simulated_only} "
-                "and has no place on a deployed fleet."
-            )
     if choice.method.server.private and deploy.over_selection:
         raise SettingError(
             f"Method '{choice.label}': deploy.over_selection lets one vehicle decide whether the "

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedwatt.engine.kernels.lines import followed
 from fedwatt.methods.elastic_model import ElasticModel
-from fedwatt.models import MLP, Loss, ModuleModel
+from fedwatt.models import MLP, Loss
 from fedwatt.models.model import Fill, Kernel, ModelStep, kernel_for, register
 
 SOURCE = Path(__file__).with_suffix(".c")
@@ -105,23 +105,6 @@ class MLPKernel(Kernel):
 
 
 register(MLP, MLPKernel())
-
-
-class ModuleKernel(Kernel):
-    """For `ModuleModel` itself; steps are taken as the MLP by `engine.together`."""
-
-    def along(
-        self, model: ModuleModel, weights: Tensor, lines: Tensor, offsets: Tensor, windows: Tensor
-    ) -> Tensor | None:
-        """Predict along lines by polynomials in the offset, as for an MLP (see `lines`)."""
-        stack = model.relu_stack(*windows.shape[-2:])
-        if stack is None:
-            return None
-        moved = (stack.to_mlp(weights), stack.to_mlp(lines))
-        return followed(stack.model.layout, *moved, offsets, windows.flatten(-2))
-
-
-register(ModuleModel, ModuleKernel())
 
 
 class ElasticKernel(Kernel):

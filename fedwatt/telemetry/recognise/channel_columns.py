@@ -138,9 +138,7 @@ def _unit(sample: TableSample, column: str, channel: str, stated: str) -> tuple[
 def _share_or_percent(
     numbers: pl.Series, shares: Mapping[str, float], stated: str
 ) -> tuple[str, str]:
-    """Return a state of charge from 0 to 1 or from 0 to 100: its readings tell, whatever its name
-    says.
-    """
+    """Return the unit of a state of charge, 0 to 1 or 0 to 100, and why: its readings decide."""
     largest = float(np.nanmax(numbers.to_numpy(), initial=0.0))
     unit = "1" if largest <= CHANNELS["soc"].high else "%"
     if shares[unit] < PLAUSIBLE:

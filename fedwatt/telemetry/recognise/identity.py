@@ -110,7 +110,7 @@ class Clock:
         return text.select(seconds(pl.col("t"), self.form))["t"]
 
     def score(self, sample: TableSample) -> float:
-        """Return how much the clock tells: dates beat numbers, and numbers times of day.
+        """Return a score of the clock: dates beat numbers, and numbers beat times of day.
 
         Below 1 is the share of distinct times: it is low for a date alone, or for whole minutes.
         """
@@ -120,8 +120,8 @@ class Clock:
 
 
 def find_clock(samples: Sequence[TableSample], order: str = "") -> Clock:
-    """Return the time of the recordings; `order` is "day first", "month first" or "" to let them
-    tell.
+    """Return the time of the recordings; `order` is "day first", "month first" or "" to find
+    out.
     """
     first = samples[0]
     fits = {name: fit(name, "time") for name in first.columns}

@@ -16,7 +16,7 @@ from tests.runs.test_execute import Silent
 
 COMPOSED = [
     *("fedprox@krum", "fo-ri-fedavg@adam", "scaffold+fractional", "fedavg@private"),
-    *("fedavg+signals@screened", "triggered-sharpness@path"),
+    "fedavg+signals@screened",
 ]
 
 

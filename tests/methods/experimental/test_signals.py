@@ -8,17 +8,19 @@ import torch
 from pytest import approx
 from torch import Tensor
 
+from examples.faulty_vehicles import is_faulty
 from fedwatt.engine import plain, together
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.participation import Call
 from fedwatt.methods import get
-from fedwatt.methods.attack import is_faulty
 from fedwatt.methods.experimental.signals import Screen
 from fedwatt.methods.server import Replies
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import MLP
 from tests.federation.toys import FULL, line_client, line_federation, random_fleet, toy_states
+
+SCALED = "examples.faulty_vehicles:ScaledUpdate"
 
 
 def federation(rounds: int = 4) -> Federation:
@@ -152,7 +154,7 @@ def test_broken_vehicles_are_flagged_and_screened() -> None:
         federation = Federation(fleet, MLP(4, 8, (6, 5)), training=training, device="cpu")
         return federation.train(name).history.clients
 
-    broken = {row["vehicle"] for row in rows("fedavg+scaled-update") if row["flagged"]}
+    broken = {row["vehicle"] for row in rows(f"fedavg+{SCALED}") if row["flagged"]}
     names = {client.name for client in fleet.clients}
     assert broken == {name for name in names if is_faulty(name, seed=0, share=0.2)} != set()
     # Without them the second round starts from a model that nobody took over.
@@ -160,7 +162,7 @@ def test_broken_vehicles_are_flagged_and_screened() -> None:
         max(
             row["drift"] for row in rows(name) if row["round"] == 2 and row["vehicle"] not in broken
         )
-        for name in ("fedavg+scaled-update", "fedavg+scaled-update@screened")
+        for name in (f"fedavg+{SCALED}", f"fedavg+{SCALED}@screened")
     )
     assert screened < drift / 2
 

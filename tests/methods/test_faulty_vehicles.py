@@ -3,10 +3,7 @@
 import pytest
 import torch
 
-from fedwatt.errors import SettingError
-from fedwatt.federation import Availability, Federation, Training
-from fedwatt.methods import get
-from fedwatt.methods.attack import (
+from examples.faulty_vehicles import (
     FaultRule,
     GaussianUpdate,
     LabelShift,
@@ -14,12 +11,16 @@ from fedwatt.methods.attack import (
     SignFlip,
     is_faulty,
 )
+from fedwatt.errors import SettingError
+from fedwatt.federation import Availability, Federation, Training
+from fedwatt.methods import get
 from fedwatt.models import MLP
 from tests.federation.toys import Line, a_start, random_fleet
 from tests.methods.replies import normal
 
 NAMES = [f"car-{k:03d}" for k in range(400)]
-FAULTS = ("sign-flip", "scaled-update", "gaussian-update", "label-shift")
+FAULTY = "examples.faulty_vehicles:"
+FAULTS = ("SignFlip", "ScaledUpdate", "GaussianUpdate", "LabelShift")
 
 
 def sent(
@@ -82,9 +83,9 @@ def test_without_faulty_vehicles_nothing_changes(name: str) -> None:
         return federation.train(get(method, **settings)).state.weights
 
     honest = weights("fedavg")
-    pretended = weights(f"fedavg+{name}", fault_share=0.0)
+    pretended = weights(f"fedavg+{FAULTY}{name}", fault_share=0.0)
     assert torch.equal(pretended, honest)
-    assert not torch.allclose(weights(f"fedavg+{name}", fault_share=1.0), honest, atol=1e-3)
+    assert not torch.allclose(weights(f"fedavg+{FAULTY}{name}", fault_share=1.0), honest, atol=1e-3)
 
 
 def test_a_fault_survives_an_early_exit() -> None:
@@ -99,7 +100,8 @@ def test_a_fault_survives_an_early_exit() -> None:
         return federation.train(get(method, **settings)).state.weights
 
     before, after = (
-        weights(name, fault_share=1.0) for name in ("label-shift+fedel", "fedel+label-shift")
+        weights(name, fault_share=1.0)
+        for name in (f"{FAULTY}LabelShift+fedel", f"fedel+{FAULTY}LabelShift")
     )
     assert torch.equal(before, after)
     assert not torch.allclose(before, weights("fedel"), atol=1e-3)
@@ -107,6 +109,6 @@ def test_a_fault_survives_an_early_exit() -> None:
 
 def test_one_fault_at_a_time() -> None:
     with pytest.raises(SettingError, match="one fault at a time"):
-        get("fedavg+sign-flip+label-shift")
+        get(f"fedavg+{FAULTY}SignFlip+{FAULTY}LabelShift")
     with pytest.raises(SettingError, match="fault_share must be in"):
         SignFlip(fault_share=1.5)

@@ -1,8 +1,11 @@
-"""Simulated faults: vehicles that send false updates.
+r"""Vehicles that send false updates, to try defences against them in a simulation.
 
-For experiments with the defences, never for a real fleet. Each fault is a local rule that leaves
-honest vehicles alone; which vehicles are faulty is drawn once for each name, so the same ones fail
-in every round, whatever other vehicles participate. With σ = `fault_scale`:
+    fedwatt run --method examples.faulty_vehicles:SignFlip \
+                --method fedavg+examples.faulty_vehicles:SignFlip@median
+
+Each fault is a local rule that leaves honest vehicles alone; which vehicles are faulty is drawn
+once for each name, so the same ones fail in every round, whatever other vehicles participate. With
+σ = `fault_scale`:
 
     SignFlip         Δ_k ← -σ Δ_k                            pushes against what was learned
     ScaledUpdate     Δ_k ← σ Δ_k                             takes over the mean by its length
@@ -12,7 +15,9 @@ in every round, whatever other vehicles participate. With σ = `fault_scale`:
 Only Δ_k is falsified. Other uploads of a method (SCAFFOLD's controls) stay honest.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -39,7 +44,11 @@ class FaultRule(LocalRule):
     fault_seed: int = 0  # of the draw of faulty vehicles
     fault_scale: float = number(1.0, "(-inf, inf)", fixed="part of the experiment")  # σ
 
-    simulated_only = "faulty vehicles"
+    meanings: ClassVar[Mapping[str, str]] = {
+        "fault_share": "probability that a vehicle is faulty",
+        "fault_seed": "seed of the draw of faulty vehicles",
+        "fault_scale": "how large the fault is",
+    }
 
     def conflict(self, other: LocalRule) -> str:
         """Refuse a second fault, which would falsify the update of the first."""

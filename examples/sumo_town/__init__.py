@@ -1,5 +1,8 @@
 """Electric vehicles in a small town driven by Eclipse SUMO, among traffic.
 
+    pip install eclipse-sumo
+    python -m examples.sumo_town --vehicles 10 --trips 10 --out fleets/sumo
+
 Nodes, edges and trips are written to files; `netconvert` builds the network and `sumo` drives it.
 Traffic lights, queues and lane changes are SUMO's, and so is the energy (its battery device, with
 the vehicle's mass, drag and losses); elevations, vehicles and drivers are those of the built-in
@@ -61,7 +64,7 @@ def sumo_tool(name: str) -> str:
             return str(inside)
     executable = shutil.which(name)
     if executable is None:
-        raise SettingError("Driving in SUMO needs Eclipse SUMO: pip install 'fedwatt[sumo]'.")
+        raise SettingError("Driving in SUMO needs Eclipse SUMO: pip install eclipse-sumo.")
     return executable
 
 
