@@ -178,7 +178,8 @@ Draw = Callable[[TripPrediction, Axes], None]
 
 def trip_figures(prediction: TripPrediction, charge: FloatArray | None = None) -> list[Drawn]:
     """Return figures of speed, elevation where known, power, energy and state of charge."""
-    about_power = "Mean power over one minute; below zero the battery is charged."
+    window = prediction.trip.seconds - len(prediction.windows_wh) + 1
+    about_power = f"Mean power over {window} s; below zero the battery is charged."
     drawn: list[tuple[str, str, str, str, Draw]] = [
         ("speed", "Speed", "Speed of the vehicle.", "km/h", _speed),
         ("power", "Power", about_power, "kW", _power),
