@@ -317,7 +317,7 @@ def headline(forecast: Forecast) -> str:
 
 
 def keep_units(sentence: str) -> str:
-    """Return the sentence with a number and its unit on one line."""
+    """Return the sentence with non-breaking spaces between numbers and their units."""
     return re.sub(r"(?<=\d) (?=(?:Wh|km|kWh|%)\b|%)", "\u00a0", sentence)
 
 
