@@ -27,7 +27,7 @@ import numpy as np
 
 from benchmarks.marked import write_blocks
 from benchmarks.tables import Cells, by_seed, read, table, with_interval
-from benchmarks.ved_trips import data_settings, vehicles_of
+from benchmarks.ved_trips import data_settings, seed_list, vehicles_of
 from fedwatt.elevation.climb import climbing, rise_m, trip_rise_m
 from fedwatt.elevation.compare import compare_with_reference
 from fedwatt.elevation.learn import Learned, learn
@@ -310,7 +310,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("--fleet", type=Path, help="a fleet imported from VED")
     options.add_argument("--posts", type=Path, help="SRTM posts (.csv) or tiles")
-    options.add_argument("--seeds", type=int, nargs="+", default=(1, 2, 3, 4, 5))
+    options.add_argument("--seeds", type=seed_list, default="1,2,3,4,5")
     chosen = options.parse_args()
     if chosen.fleet:
         record = measured(chosen.fleet, chosen.posts, chosen.seeds)

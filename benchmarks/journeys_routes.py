@@ -39,6 +39,7 @@ from benchmarks.ved_trips import (
     data_settings,
     forecast_only,
     recorded,
+    seed_list,
     split,
     three,
     vehicle_routes,
@@ -225,8 +226,8 @@ def main() -> None:
     """Measure the splits that are missing, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fleet", type=Path)
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    parser.add_argument("--unseen-seeds", type=int, nargs="*", default=[0], help="leave one out")
+    parser.add_argument("--seeds", type=seed_list, default=list(SEEDS))
+    parser.add_argument("--unseen-seeds", type=seed_list, default="0", help="leave one out")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--record", type=Path, default=RECORD)
     options = parser.parse_args()
