@@ -1,7 +1,7 @@
 """Trips of VED from their routes alone: energy, duration, error bars, under way, unseen_vehicles.
 
     python benchmarks/journeys_routes.py --fleet FLEET
-    python benchmarks/journeys_routes.py --fleet FLEET --unseen-seeds 0 1   leaves each vehicle out
+    python benchmarks/journeys_routes.py --fleet FLEET --unseen-seeds 0,1   leaves each vehicle out
     python benchmarks/journeys_routes.py               writes docs/journeys.md from the record
 
 FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out FLEET`. The 12

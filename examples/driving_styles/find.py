@@ -91,8 +91,8 @@ def find_styles(
 ) -> Styles:
     """Styles of the vehicles that train, as seen by global models `weights` [R, D] of all seeds.
 
-    At most `max_clusters`, of at least `min_vehicles` vehicles each. `on_seed` is called as each seed's
-    model is taken up.
+    At most `max_clusters`, of at least `min_vehicles` vehicles each. `on_seed` is called before
+    each seed's model is used.
     """
     model = federation.model
     clients = [c for c in federation.fleet.clients if not c.held_out]
