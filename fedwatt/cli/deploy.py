@@ -276,4 +276,4 @@ def restore_backup(
         console.print(f"Put back the private key {folder / name}")
     for name in content.runs:
         again = f"fedwatt deploy run --resume --out {folder / 'runs' / name}"
-        console.print(f"Go on with: {again} --store {folder / 'store'}")
+        console.print(f"Continue with: {again} --store {folder / 'store'}")

@@ -99,7 +99,7 @@ class Quorum:
             sleep(PAUSE)
             present = connected()
         if self.why:
-            log.info("goes on after round %d: %s there", done, counted(present, "vehicle"))
+            log.info("continues after round %d: %s connected", done, counted(present, "vehicle"))
             self.why = ""
             self.run.note(RUNNING)
 

@@ -1,4 +1,4 @@
-"""An elevation map as a figure, and beside a terrain model."""
+"""An elevation map as a figure."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from scipy.interpolate import griddata
 from scipy.spatial import cKDTree
 
-from fedwatt.elevation.compare import TerrainAgreement
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.grid import EARTH_RADIUS_M
 from fedwatt.errors import DataError, SettingError
 from fedwatt.files import write_bytes
 from fedwatt.report.page import saved
-from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
+from fedwatt.report.style import INK, WIDTH_IN, styled
 
 FloatArray = NDArray[np.float64]
 Extent = tuple[float, float, float, float]
@@ -36,14 +35,13 @@ MARGIN_CELLS = 4
 class Relief:
     """The largest region of a field, ready to be drawn.
 
-    east_km, north_km   of its nodes, from its middle, [nodes]
-    height_m            raster [rows, columns] of ground near nodes, NaN elsewhere, south first
-    extent              west, east, south and north of the raster in km
-    step_m              between contours
+    nodes      of the region
+    height_m   raster [rows, columns] of ground near nodes, NaN elsewhere, south first
+    extent     west, east, south and north of the raster in km, from the region's middle
+    step_m     between contours
     """
 
-    east_km: FloatArray
-    north_km: FloatArray
+    nodes: int
     height_m: FloatArray
     extent: Extent
     step_m: float
@@ -84,7 +82,7 @@ def elevation_figure(field: ElevationMap) -> Figure:
     figure = Figure(figsize=(WIDTH_IN, WIDTH_IN * aspect * 0.88 + 0.9))
     axes = figure.subplots()
     relief.draw(axes)
-    nodes = f"{len(relief.east_km):,} of {field.nodes:,} nodes"
+    nodes = f"{relief.nodes:,} of {field.nodes:,} nodes"
     axes.set_title(f"Learned elevation: {nodes},\ncontours every {relief.step_m:g} m")
     low = float(np.nanmin(relief.height_m))
     high = float(np.nanmax(relief.height_m))
@@ -123,7 +121,7 @@ def relief_of(field: ElevationMap) -> Relief:
     height_m, extent = _raster(field, east, north, field.elevation_m[inside])
     contours = MaxNLocator(12, steps=[1, 2, 5, 10])
     levels = contours.tick_values(float(np.nanmin(height_m)), float(np.nanmax(height_m)))
-    return Relief(east, north, height_m, extent, step_m=float(levels[1] - levels[0]))
+    return Relief(len(east), height_m, extent, step_m=float(levels[1] - levels[0]))
 
 
 def _raster(
@@ -145,30 +143,6 @@ def _raster(
     away, _ = cKDTree(points).query(np.stack([m.ravel() for m in mesh], axis=1))
     heights[away.reshape(heights.shape) > REACH_CELLS * cell_km] = np.nan
     return heights, (float(west), float(east), float(south), float(north))
-
-
-BLUE = "#0072b2"
-ORANGE = "#d55e00"
-
-
-@styled
-def agreement_figure(agreement: TerrainAgreement) -> Figure:
-    """Draw the learned elevation of all nodes over that of a terrain model."""
-    figure = Figure(figsize=(WIDTH_IN, WIDTH_IN))
-    axes = figure.subplots()
-    every = np.concatenate([agreement.learned_m, agreement.reference_m])
-    reach = float(np.abs(every).max()) * 1.05
-    line = np.array([-reach, reach])
-    axes.plot(line, line, color=MUTED, linewidth=0.8, label="equal")
-    axes.plot(agreement.reference_m, agreement.learned_m, "o", color=BLUE, markersize=1.6)
-    axes.plot(line, agreement.slope * line, color=ORANGE, label=f"slope {agreement.slope:.2f}")
-    axes.set(aspect="equal", xlim=line, ylim=line, xlabel="terrain model, m")
-    axes.set_title("Learned elevation of each node, m")
-    errors = f"RMS {agreement.rms_m:.1f} m\nmedian {agreement.median_m:.1f} m"
-    text = f"r = {agreement.correlation:.3f}\n{errors}"
-    axes.text(0.03, 0.97, text, transform=axes.transAxes, va="top", color=INK)
-    axes.legend(loc="lower right")
-    return figure
 
 
 DPI = 220
