@@ -48,7 +48,7 @@ class SumTotal:
 
 @dataclass
 class RunState:
-    """The numbers of a run."""
+    """What RUN/deployment.json holds."""
 
     path: Path
     plan: str
