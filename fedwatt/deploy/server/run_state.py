@@ -48,7 +48,7 @@ class SumTotal:
 
 @dataclass
 class RunState:
-    """What RUN/deployment.json holds."""
+    """The plan, counts and status in RUN/deployment.json."""
 
     path: Path
     plan: str
