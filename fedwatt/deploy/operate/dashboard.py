@@ -38,7 +38,7 @@ Sample = tuple[Mapping[str, str], float | int | None]
 
 @dataclass(frozen=True)
 class Dashboard:
-    """Answers for one fleet."""
+    """The page of one fleet and the numbers that it requests."""
 
     view: FleetView
 

@@ -139,7 +139,7 @@ class Quorum:
 
 @dataclass(frozen=True)
 class Progress:
-    """By the vehicles' names; one that is not there never did it."""
+    """State of a deployed method beside its models, by vehicle; a vehicle left out never did it."""
 
     counted: Mapping[str, int] = field(default_factory=dict)
     """The last round in which a vehicle's update counted."""

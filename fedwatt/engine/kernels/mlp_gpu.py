@@ -67,7 +67,7 @@ struct {name} {{
 
 
 def columns(step: CStep) -> dict[str, str]:
-    """Return the inputs of a weight's step but itself and its gradient, with their origin."""
+    """Map further inputs of a weight's step, beside it and its gradient, to their source in C++."""
     text = " ".join(line for statements in (step.first, step.later) for line in statements.weights)
     sources = {"previous": "anchor"} if step.looks_back else {}
     if re.search(r"\banchor\b", text):

@@ -48,7 +48,7 @@ class Relief:
 
     @property
     def colours(self) -> Normalize:
-        """Heights to the part of the colour map that looks like land: no sea, little snow."""
+        """Map heights to the part of the colour map that looks like land: no sea, little snow."""
         low = float(np.nanmin(self.height_m))
         high = float(np.nanmax(self.height_m))
         span = max(high - low, 1e-6)
