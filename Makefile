@@ -51,10 +51,13 @@ run: $(READY_RUN) ## Train FedAvg and FO-RI-FedAvg on the built-in fleet and wri
 test: lint types ## Lint, types, import contracts and every test.
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-flower: $(READY) ## Tests of the transport with both versions of Flower, fast path on and off.
-	$(BIN)/pytest -q tests/deploy/transport
-	$(BIN)/pip install --disable-pip-version-check -q --no-deps --upgrade --target build/flower flwr==1.42.0
-	PYTHONPATH=build/flower $(BIN)/pytest -q tests/deploy/transport
+flower: $(READY) ## Tests of the deployment with Flower 1.41 and 1.42, fast path on and off.
+	test -d build/flower || $(BIN)/pip install --disable-pip-version-check -q --no-deps \
+		--target build/flower flwr==1.42.0
+	for folder in "" build/flower; do for fast in 1 0; do \
+		echo "Flower from $${folder:-.venv}, FEDWATT_FAST_PATH=$$fast"; \
+		PYTHONPATH=$$folder:$(CURDIR) FEDWATT_FAST_PATH=$$fast $(BIN)/pytest -q tests/deploy; \
+	done; done
 
 lint: $(READY) ## Style, format, limits of size and import contracts.
 	$(BIN)/ruff check .

@@ -36,7 +36,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, TIMESTAMP_HEADER
-from flwr.common.serde import message_to_proto
+from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
@@ -48,6 +48,7 @@ import fedwatt
 from fedwatt.deploy.plan.certificates import KEY, OWNER
 from fedwatt.deploy.transport import messages
 from fedwatt.deploy.transport.client import HEARD_HEADER, WAIT_HEADER, WAIT_SECONDS
+from fedwatt.deploy.transport.node import FIRST_PAUSE, LONGER
 from fedwatt.deploy.transport.superlink import open_files
 from fedwatt.deploy.vehicle.messages import DONE
 from fedwatt.deploy.wire import Content, pack, unpack
@@ -66,8 +67,6 @@ PER_SECOND: Final = 100
 """Vehicles of all processes that connect in a second."""
 LARGEST: Final = 100_000_000
 """Bytes of a request."""
-FIRST_PAUSE: Final = 0.05
-"""After a question; then ever longer, as `deploy.node` does."""
 
 
 class Link:
@@ -199,7 +198,7 @@ class LightVehicle:
                 pause = min(FIRST_PAUSE, self.poll)
             elif time.monotonic() - began < self.poll:
                 await asyncio.sleep(pause)
-                pause = min(1.3 * pause, self.poll)
+                pause = min(LONGER * pause, self.poll)
 
     async def _answer(self, response: Any, parts: dict[str, bytes]) -> None:
         metadata = response.messages_list[0].metadata
@@ -208,8 +207,8 @@ class LightVehicle:
         single = bool(parts)
         if not single:
             parts = await self._pulled(metadata.run_id, tree)
-        message = messages.put_together(tree.object_id, parts, LARGEST)
-        request = unpack(messages.body_of(message, LARGEST))
+        request = unpack(messages.body_in(parts, LARGEST))
+        message = message_from_proto(response.messages_list[0])
         kind = str(request.values["kind"])
         self.noticed.append((kind, seconds))
         training = kind == "train"

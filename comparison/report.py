@@ -8,14 +8,14 @@ from fedwatt.report.page import fill
 
 COLUMNS: Final = (
     ("Method", "", True),
-    ("Dataset", "", True),
-    ("Partition", "", True),
-    ("Elevation", "", True),
-    ("Model", "", True),
-    ("At equal", "", True),
     ("RMSE", "Wh", False),
     ("Difference", "Wh [95 %]", False),
     ("p", "corrected", False),
+    ("Model", "", True),
+    ("Dataset", "", True),
+    ("Partition", "", True),
+    ("Elevation", "", True),
+    ("At equal", "", True),
     ("Learning rate", "", False),
 )
 """Title, unit, and whether its cells are text."""
@@ -36,7 +36,8 @@ def report(records: Records) -> str:
 
 def _cells(row: dict[str, str]) -> list[str]:
     """Return the cells of a row of results/comparison.csv on the page."""
-    names = ("method", "dataset", "partition", "elevation", "view", "at_equal", "rmse_wh")
     interval = f" [{row['low_wh']}, {row['high_wh']}]" if row["low_wh"] else ""
     difference = f"{row['difference_wh']}{interval}".replace("-", "\N{MINUS SIGN}")
-    return [*(row[name] for name in names), difference, row["corrected_p"], row["learning_rate"]]
+    names = ("view", "dataset", "partition", "elevation", "at_equal", "learning_rate")
+    numbers = (row["rmse_wh"], difference, row["corrected_p"])
+    return [row["method"], *numbers, *(row[name] for name in names)]

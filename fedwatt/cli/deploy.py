@@ -106,7 +106,7 @@ def vehicle(
     nice: Annotated[
         int, typer.Option(help="Set the niceness of the computing process, 0 to 19.")
     ] = 10,
-    poll: Annotated[float, typer.Option(help="Limit the pause between polls, s.")] = 1.0,
+    poll: Annotated[float, typer.Option(help="Limit the pause between polls, s.")] = 30.0,
     patience: Annotated[
         float, typer.Option(help="Retry for so many seconds when the server refuses the key.")
     ] = 120.0,
@@ -139,7 +139,7 @@ def vehicle(
         with holding(state, "vehicle", taken):
             serve(
                 client.handle,
-                Connection(address, keys / OWNER, keys / KEY, bandwidth),
+                Connection(address, keys / OWNER, keys / KEY, bandwidth, client.revoked),
                 name=client.name,
                 largest=client.acceptance.largest_message,
                 poll_seconds=poll,

@@ -178,7 +178,8 @@ Draw = Callable[[TripPrediction, Axes], None]
 
 def trip_figures(prediction: TripPrediction, charge: FloatArray | None = None) -> list[Drawn]:
     """Return figures of speed, elevation where known, power, energy and state of charge."""
-    about_power = "Mean power over one minute; below zero the battery is charged."
+    window = prediction.trip.seconds - len(prediction.windows_wh) + 1
+    about_power = f"Mean power over {window} s; below zero the battery is charged."
     drawn: list[tuple[str, str, str, str, Draw]] = [
         ("speed", "Speed", "Speed of the vehicle.", "km/h", _speed),
         ("power", "Power", about_power, "kW", _power),
@@ -316,7 +317,7 @@ def headline(forecast: Forecast) -> str:
 
 
 def keep_units(sentence: str) -> str:
-    """Return the sentence with a number and its unit on one line."""
+    """Return the sentence with non-breaking spaces between numbers and their units."""
     return re.sub(r"(?<=\d) (?=(?:Wh|km|kWh|%)\b|%)", "\u00a0", sentence)
 
 

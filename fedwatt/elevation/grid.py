@@ -22,7 +22,6 @@ from fedwatt.errors import check
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray
 
 EARTH_RADIUS_M = 6_371_000.0
-CORNERS = 4
 ROW_SHIFT = 32
 COLUMN_MASK = (1 << ROW_SHIFT) - 1
 

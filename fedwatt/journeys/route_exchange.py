@@ -340,7 +340,7 @@ class _RouteExchange:
 
 @dataclass
 class SimulatedContributors:
-    """Vehicles of a simulation, whose contributions `add` sums."""
+    """The contributors of a simulation; `add` adds up what they contribute."""
 
     routes_by_vehicle: Mapping[str, VehicleRoutes]
     add: AddUp

@@ -108,7 +108,7 @@ class PrivateAverage(ServerRule):
 
     @property
     def noise_deviation(self) -> float:
-        """z·c; under masks vehicles add shares of it, so the clip norm is fixed."""
+        """Standard deviation z·c of the noise, which vehicles of a secure sum add in shares."""
         return self.noise_multiplier * self.clip_norm if self.noise_multiplier else 0.0
 
     @property

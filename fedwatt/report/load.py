@@ -56,11 +56,6 @@ class RunOrigin:
     """The table of baselines; None where the run has none."""
 
     @property
-    def mixes(self) -> bool:
-        """Return whether vehicles mix their networks with ridges."""
-        return bool(parse_toml(self.config).get("model", {}).get("mixture"))
-
-    @property
     def target(self) -> Predicted:
         """Target of the windows; energy where a run does not name one."""
         return Predicted(**self.environment.get("fleet", {}).get("target", {}))

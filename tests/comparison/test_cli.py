@@ -1,10 +1,14 @@
 """The command: what it shows, and what it refuses."""
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
 from fedwatt.errors import SettingError
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_list_has_datasets_and_methods() -> None:
@@ -34,4 +38,8 @@ def test_the_page_is_checked_against_the_records() -> None:
 def test_the_report_is_one_page_with_the_recommendation(tmp_path) -> None:
     file = tmp_path / "comparison.html"
     assert CliRunner().invoke(app, ["compare", "--report", str(file)]).exit_code == 0
-    assert "Recommended method: " in file.read_text(encoding="utf-8")
+    page = file.read_text(encoding="utf-8")
+    assert "Recommended method: " in page and '<table class="sortable">' in page
+    assert "prefers-color-scheme: dark" in page
+    cells = (ROOT / "results" / "comparison.csv").read_text(encoding="utf-8").splitlines()
+    assert page.count("<tr><td") == len(cells) - 1

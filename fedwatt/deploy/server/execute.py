@@ -173,7 +173,7 @@ class ConnectedFleet(RunBackend):
         return self.backend.loop()
 
     def repeated(self, choice: MethodChoice, done: int) -> int:
-        """Return the number of noisy rounds before a kill that no checkpoint holds."""
+        """Return how many rounds with noise a killed server had done since its last checkpoint."""
         return max(0, self.state.releases.get(choice.label, 0) - done)
 
     def share_elevation(self, run: Run) -> dict[str, Any]:

@@ -7,12 +7,13 @@ read is its vehicle's trouble alone.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import ErrorCode
-from flwr.common.serde import message_to_proto
+from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import message_pb2
 from flwr.proto.runtime_pb2 import (
     PullAppMessagesRequest,
@@ -95,9 +96,12 @@ class PublicChannel:
         if message.metadata.src_node_id != node:
             return "its reply came from another vehicle"
         try:
-            return messages.body_of(message, largest)
+            return self._body(message, largest)
         except DataError as error:
             return f"its reply cannot be read: {error}"
+
+    def _body(self, message: Message, largest: int) -> bytes:
+        return messages.body_of(message, largest)
 
 
 class FastChannel(PublicChannel):
@@ -107,8 +111,10 @@ class FastChannel(PublicChannel):
         super().__init__(grid)
         self.client = grid._runtime_client
         self.origin = {"node": grid.node, "run_id": grid.run.run_id}
-        self.announced: dict[str, tuple[Any, Any]] = {}
-        """Metadata and object trees of replies that are not here yet, by what they reply to."""
+        self.announced: dict[str, tuple[Message, Any]] = {}
+        """Replies that are not here yet without content, and their object trees, by request."""
+        self.parts: messages.Parts = {}
+        """Objects that came with the last announcements."""
 
     def _push(self, pushed: list[Message]) -> Iterable[str]:
         request = PushAppMessagesRequest()
@@ -135,39 +141,30 @@ class FastChannel(PublicChannel):
         request = PullAppMessagesRequest(message_ids=[n for n in ids if n not in self.announced])
         messages.want_parts(request)
         answer: PullAppMessagesResponse = self.client.PullMessages(request)
-        parts = messages.attached(answer.SerializeToString())
-        trees = answer.message_object_trees
-        for header, tree in zip(answer.messages_list, trees, strict=True):
-            self.announced[header.metadata.reply_to_message_id] = header.metadata, tree
+        self.parts = messages.attached(answer.SerializeToString())
+        for header, tree in zip(answer.messages_list, answer.message_object_trees, strict=True):
+            reply = message_from_proto(header)
+            self.announced[reply.metadata.reply_to_message_id] = reply, tree
         replies = {}
         for number in self.announced.keys() & set(ids):
-            try:
-                replies[number] = self._reply(number, self._put_together(number, parts))
-            except ObjectPullError:
-                continue  # its vehicle sends its parts one by one, and some are not here yet
-            except DataError as error:
-                replies[number] = f"its reply cannot be read: {error}"
-            del self.announced[number]
+            # A vehicle may send its parts one by one, and some are not here yet.
+            with suppress(ObjectPullError):
+                replies[number] = self._reply(number, self.announced[number][0])
+                del self.announced[number]
         return replies
 
-    def _put_together(self, number: str, parts: messages.Parts) -> Message:
-        """Return a reply that was announced; ObjectPullError where it is not complete."""
-        node, largest = self.limits[number]
-        metadata, tree = self.announced[number]
+    def _body(self, message: Message, largest: int) -> bytes:
+        """Return the body of a reply that was announced; ObjectPullError if it is not complete."""
+        _, tree = self.announced[message.metadata.reply_to_message_id]
         numbers = messages.numbers_in(tree)
+        parts = self.parts
         if not numbers <= parts.keys():
             parts = messages.pulled(numbers, self.client.PullObject, **self.origin, seconds=0.0)
             confirm = message_pb2.ConfirmMessageReceivedRequest(
-                message_object_id=metadata.message_id, **self.origin
+                message_object_id=message.metadata.message_id, **self.origin
             )
             self.client.ConfirmMessageReceived(confirm)
-        present = {part: parts[part] for part in numbers}
-        message = messages.put_together(metadata.message_id, present, largest)
-        if message.has_content() and metadata.src_node_id != node:
-            raise DataError("it came from another vehicle")
-        if message.metadata.reply_to_message_id != number:
-            raise DataError("it is not the reply that was announced")
-        return message
+        return messages.body_in({number: parts[number] for number in numbers}, largest)
 
 
 def channel(grid: Grid) -> PublicChannel:

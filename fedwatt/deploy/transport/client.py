@@ -9,7 +9,7 @@ import ssl
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
+from google.protobuf.message import DecodeError
 
 from fedwatt.deploy.plan.certificates import read_vehicle_key
 
@@ -41,7 +42,7 @@ class RefusedError(Exception):
 
 
 class UntrustedError(Exception):
-    """The server's certificate is not signed by the owner."""
+    """The server's certificate is not signed by the owner, or revoked."""
 
 
 class RunOverError(Exception):
@@ -102,6 +103,8 @@ class Connection:
     key: Path
     bandwidth: float = 0.0
     """Bytes per second each way; 0: no limit."""
+    revoked: Callable[[], Collection[int]] = frozenset
+    """Returns the serial numbers of certificates that no longer count."""
 
 
 class FleetClient:
@@ -111,6 +114,7 @@ class FleetClient:
         self._key = read_vehicle_key(connection.key)
         public = self._key.public_key()
         self.public_key = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        self._revoked = connection.revoked
         self._pace = Pace(connection.bandwidth) if connection.bandwidth else None
         versions = RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata()
         self._http = httpx.Client(
@@ -145,6 +149,7 @@ class FleetClient:
         Raises ConnectionError where it may be repeated, and one of the errors above where not.
         """
         body: bytes = request.SerializeToString()
+        self._http.cookies.clear()  # a server could fill the memory with them
         try:
             with self._http.stream(
                 "POST",
@@ -156,6 +161,7 @@ class FleetClient:
                     **(headers or {}),
                 },
             ) as response:
+                self._refuse_revoked(response)
                 content = self._read(response, most if response.is_success else SMALL)
         except httpx.TransportError as error:
             if "certificate" in str(error).lower():
@@ -164,6 +170,12 @@ class FleetClient:
         if not response.is_success:
             raise refusal(response.status_code, content.decode("utf-8", "replace"))
         return content, response.headers
+
+    def _refuse_revoked(self, response: httpx.Response) -> None:
+        """Raise UntrustedError if the server's certificate was revoked."""
+        connection = response.extensions["network_stream"].get_extra_info("ssl_object")
+        if int(connection.getpeercert()["serialNumber"], 16) in self._revoked():
+            raise UntrustedError("its certificate is revoked")
 
     def _read(self, response: httpx.Response, most: int) -> bytes:
         """Return the body as it came; TooLongError if it is longer than `most` or compressed."""
@@ -196,6 +208,14 @@ class FleetClient:
             "flwr-timestamp": stamp,
             "flwr-signature": b64encode(signature).decode(),
         }
+
+
+def parsed(kind: Any, content: bytes) -> Any:
+    """Return a message of Flower; ConnectionError if the server sent something else."""
+    try:
+        return kind.FromString(content)
+    except DecodeError as error:
+        raise ConnectionError("the server's response cannot be read") from error
 
 
 def refusal(status: int, text: str) -> Exception:

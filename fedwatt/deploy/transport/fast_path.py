@@ -45,8 +45,7 @@ from fedwatt.deploy.transport.client import HEARD_HEADER, WAIT_HEADER, WAIT_SECO
 from fedwatt.deploy.transport.request_filter import SMALL
 
 POLL = "/v1/fleet/pull-messages"
-LARGE = 1_000_000
-"""Bytes of a body that is handled in another thread: other requests need not wait for it."""
+OF_RUNS = "/v1/runtime/"
 PIECE = 32_768
 """Bytes of a response that are written at once: a connection keeps room for its longest piece."""
 SLICE = 256
@@ -70,8 +69,8 @@ class FastPath:
         """Polls that wait for a message, by node."""
         self.addressed: Counter[int] = Counter()
         """Messages that may wait for each node."""
-        self.failed: set[str] = set()
-        """Paths that have failed by an error which is not Flower's answer."""
+        self.announced = True
+        """Whether every message to a vehicle was announced here."""
         self.answers: dict[str, Answer] = {
             POLL: self._poll,
             "/v1/fleet/push-messages": _vehicle_reply,
@@ -119,13 +118,10 @@ class FastPath:
     ) -> bytes:
         """Return the body of the response; a poll may be held."""
         request.state.recipients = []
-        if len(body) > LARGE:
-            content = await asyncio.to_thread(answer, request, body)
-        else:
-            content = answer(request, body)
+        content = answer(request, body)
         for recipient in request.state.recipients:
             self.announce(recipient)
-        seconds = _patience(request) if request.url.path == POLL and not self.failed else 0.0
+        seconds = _patience(request) if request.url.path == POLL and self.announced else 0.0
         if not seconds:
             return content
         node = request.state.protobuf_request.node.node_id
@@ -144,7 +140,7 @@ class FastPath:
         state = _vehicle_state(request, message)
         node = message.node.node_id
         messages_waiting = self.addressed.pop(node, 0)
-        if not messages_waiting and not self.failed:
+        if not messages_waiting and self.announced:
             return b""
         response = fleet_handlers.pull_messages(message, state, state.object_store)
         content = bytes(response.SerializeToString())
@@ -158,9 +154,13 @@ class FastPath:
         return content + messages.encoded(_taken(state, run, response.message_object_trees[0]))
 
     def _note_failure(self, path: str, error: Exception) -> None:
-        """Log once per path that it fails, unless that is an answer of Flower."""
-        if not isinstance(error, FlowerError | HTTPException) and path not in self.failed:
-            self.failed.add(path)
+        """Let polls ask Flower from now on if a run's request took its ordinary path.
+
+        Requests of vehicles do not count: anybody can send one that cannot be read.
+        """
+        answered = isinstance(error, FlowerError | HTTPException)
+        if self.announced and path.startswith(OF_RUNS) and not answered:
+            self.announced = False
             log.warning("%s takes Flower's ordinary path, which is slower: %r", path, error)
 
     @contextmanager

@@ -7,7 +7,7 @@ its messages do not have; Protocol Buffers skip unknown fields, so a SuperLink o
 does not know them asks for the objects one by one, as ever.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -18,8 +18,10 @@ from flwr.supercore.inflatable.inflatable_object import (
     no_object_id_recompute,
 )
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from flwr.supercore.inflatable.inflatable_utils import pull_objects
+from google.protobuf.internal.decoder import _DecodeVarint
+from google.protobuf.internal.encoder import _VarintBytes
+from google.protobuf.message import DecodeError
 
 from fedwatt.errors import DataError
 
@@ -29,32 +31,19 @@ TYPE = "query"
 ENVELOPE = 16_384
 """Bytes that a message may have besides its body."""
 MOST_PARTS = 8
+MOST_FIELDS = 100_000
+"""Of a response to a run; each takes a hundred bytes of memory, however short it is."""
+NUMBER = 0
+BYTES = 2
+"""Wire types of protobuf that Flower's messages have at their top level."""
+BODY_PATH = (1, 2, 6)
+"""Numbers of the fields that lead to the body in Flower's form of a record: item, value, bytes."""
 SINGLE_REQUEST_BYTES = 8_000_000
 """Largest message that travels in one request; a larger one goes on part by part if cut off."""
 
-EXTRA = """
-name: "fedwatt/extra.proto" package: "fedwatt" syntax: "proto3"
-message_type {
-  name: "Part"
-  field { name: "number" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
-  field { name: "content" number: 2 type: TYPE_BYTES label: LABEL_OPTIONAL }
-}
-message_type {
-  name: "Extra"
-  field { name: "parts" number: 1000 type: TYPE_MESSAGE type_name: "Part" label: LABEL_REPEATED }
-  field { name: "wanted" number: 1001 type: TYPE_BOOL label: LABEL_OPTIONAL }
-}
-"""
-"""Fields that are added to Flower's messages."""
-
-
-def _extra_class() -> Any:
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(text_format.Parse(EXTRA, descriptor_pb2.FileDescriptorProto()))
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("fedwatt.Extra"))
-
-
-_Extra = _extra_class()
+PARTS = 1000
+WANTED = 1001
+"""Numbers of fields that are added to Flower's messages; a part has a number and bytes."""
 
 Parts = Mapping[str, bytes]
 """Objects of a message by their numbers."""
@@ -109,27 +98,34 @@ def pulled(
     return pull_objects(sorted(numbers), pull_one, max_time=seconds)
 
 
-def put_together(number: str, parts: Parts, largest: int) -> Message:
-    """Return a message from its objects; DataError if they are too long or no message."""
-    if sum(map(len, parts.values())) > largest + ENVELOPE:
-        raise DataError(f"it has more than the {largest} bytes that were asked for")
-    # What Flower raises on malformed objects has no end.
-    try:
-        message = inflate_object_from_contents(number, dict(parts))
-    except Exception as error:
-        raise DataError(f"it cannot be read ({type(error).__name__})") from error
-    if not isinstance(message, Message):
-        raise DataError("it is no message")
-    message.metadata.__dict__["_message_id"] = number
-    return message
+def body_in(parts: Parts, largest: int) -> bytes:
+    """Return the body in the objects of a message; DataError if it has none, or a longer one.
+
+    Flower's own reader would make an object of each entry of a record, many times its size.
+    """
+    records = [part for part in parts.values() if part.startswith(b"ConfigRecord ")]
+    content = records[0].partition(b"\0")[2] if records else b""
+    for number in BODY_PATH:
+        value = dict(fields_of(content)).get(number, b"")
+        if len(content) - len(value) > ENVELOPE:
+            raise DataError("it is no message of fedwatt")
+        content = value
+    if not content or len(content) > largest:
+        raise DataError(f"it has {len(content)} bytes, and 1 to {largest} are asked for")
+    return content
 
 
 def encoded(parts: Parts) -> bytes:
     """Return objects as bytes that may follow those of one of Flower's messages."""
-    extra = _Extra()
-    for number, part in parts.items():
-        extra.parts.add(number=number, content=part)
-    return bytes(extra.SerializeToString())
+    return b"".join(
+        _field(PARTS, _field(1, number.encode()) + _field(2, part))
+        for number, part in parts.items()
+    )
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Return a field of bytes in a protobuf message."""
+    return bytes(_VarintBytes(number << 3 | BYTES) + _VarintBytes(len(content)) + content)
 
 
 def attach(message: Any, parts: Parts) -> None:
@@ -143,14 +139,41 @@ def attached(body: bytes) -> dict[str, bytes]:
     >>> attached(encoded({"a": b"first", "b": b"second"}))
     {'a': b'first', 'b': b'second'}
     """
-    return {part.number: part.content for part in _Extra.FromString(body).parts}
+    parts = {}
+    for number, field in fields_of(body):
+        if number == PARTS:
+            part = dict(fields_of(field))
+            parts[part.get(1, b"").decode("ascii", "replace")] = part.get(2, b"")
+    return parts
+
+
+def fields_of(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield numbers and bytes of the fields of a protobuf message; those of a number are empty.
+
+    DataError where they are too many: parsed at once they would take many times their size.
+    """
+    at = 0
+    for _ in range(MOST_FIELDS):
+        if at >= len(content):
+            return
+        try:
+            key, at = _DecodeVarint(content, at)
+            size, at = _DecodeVarint(content, at)
+        except (IndexError, DecodeError) as error:
+            raise DataError("it is no protobuf message") from error
+        if key & 7 not in (NUMBER, BYTES):
+            raise DataError("it is no protobuf message of Flower")
+        end = at if key & 7 == NUMBER else at + size
+        yield key >> 3, content[at:end]
+        at = end
+    raise DataError("it has too many fields")
 
 
 def want_parts(request: Any) -> None:
     """Ask, in a request for messages, for their objects as well."""
-    request.MergeFromString(_Extra(wanted=True).SerializeToString())
+    request.MergeFromString(_field(WANTED, b""))
 
 
 def wants_parts(body: bytes) -> bool:
-    """Return whether a request asks for objects as well."""
-    return bool(_Extra.FromString(body).wanted)
+    """Return whether a request asks for objects as well; it is a short one."""
+    return any(number == WANTED for number, _ in fields_of(body))

@@ -15,10 +15,9 @@ from typing import Any
 from flwr.app import Error, Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, ErrorCode
-from flwr.common.serde import message_to_proto
+from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2
 from flwr.proto.node_pb2 import Node
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 
 from fedwatt.deploy import log
 from fedwatt.deploy.transport import fast_path_is_on, messages
@@ -33,6 +32,7 @@ from fedwatt.deploy.transport.client import (
     RunOverError,
     TooLongError,
     UntrustedError,
+    parsed,
 )
 from fedwatt.errors import DataError, RunError
 
@@ -41,6 +41,8 @@ RECONNECT_SECONDS = 1.0
 LONGEST_RECONNECT_SECONDS = 8.0
 FIRST_PAUSE = 0.1
 """Seconds between a reply and the first poll for the next request."""
+LONGER = 1.5
+"""Times the pause before: polls come late by a third of the time since the last request at most."""
 RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
 """Pauses before a request is sent again; then the connection counts as lost."""
 PART_SECONDS = 120.0
@@ -55,7 +57,7 @@ def serve(
     *,
     name: str,
     largest: int,
-    poll_seconds: float = 1.0,
+    poll_seconds: float = 30.0,
     patience_seconds: float = 120.0,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> None:
@@ -131,8 +133,8 @@ class Session:
             public_key=self.client.public_key,
             heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL,
         )
-        answer = fleet_pb2.ActivateNodeResponse()
-        answer.ParseFromString(self.client.call("activate-node", activate)[0])
+        content, _ = self.client.call("activate-node", activate)
+        answer = parsed(fleet_pb2.ActivateNodeResponse, content)
         self.node = Node(node_id=answer.node_id)
         threading.Thread(target=self._send_heartbeats, daemon=True).start()
         return self
@@ -152,7 +154,7 @@ class Session:
                 pause = first
             elif time.monotonic() - began < poll_seconds:  # a longer poll was held by the server
                 time.sleep(pause)
-                pause = min(1.3 * pause, poll_seconds)
+                pause = min(LONGER * pause, poll_seconds)
 
     def answer_next(self) -> bool:
         """Poll once and answer the request, if there is one; return whether there was."""
@@ -173,20 +175,26 @@ class Session:
             self.polling = False
         if HEARD_HEADER in answered:
             self.heard = time.monotonic()
-        response = fleet_pb2.PullMessagesResponse()
-        response.ParseFromString(content)
-        if not response.messages_list:
-            return False
         try:
-            self._answer(response, messages.attached(content))
+            parts = messages.attached(content)
+            if len(content) - sum(map(len, parts.values())) > 2 * messages.ENVELOPE:
+                raise DataError("its announcement is too long")
+            response = fleet_pb2.PullMessagesResponse.FromString(content)
+            if not response.messages_list:
+                return False
+            self._answer(response, parts)
         except RunOverError:
             log.info("the run has ended; its request is dropped")
-        except (DataError, TooLongError, ObjectPullError) as error:
-            log.error("a request was dropped: %s", error)
+        except (RefusedError, UntrustedError, ConnectionError):
+            raise
+        except Exception as error:  # what Flower's code raises on odd messages has no end
+            log.error("a request was dropped: %r", error)
+            return False
         return True
 
     def _answer(self, response: Any, parts: messages.Parts) -> None:
-        run = response.messages_list[0].metadata.run_id
+        header = response.messages_list[0]
+        run = header.metadata.run_id
         tree = response.message_object_trees[0]
         numbers = messages.numbers_in(tree)
         self.single = numbers <= parts.keys()
@@ -196,8 +204,8 @@ class Session:
                 node=self.node, run_id=run, message_object_id=tree.object_id
             )
             self._call("confirm-message-received", confirm)
-        message = messages.put_together(tree.object_id, parts, self.largest)
-        body = messages.body_of(message, self.largest)
+        body = messages.body_in({number: parts[number] for number in numbers}, self.largest)
+        message = message_from_proto(header)
         try:
             reply = Message(messages.content(self.handle(body)), reply_to=message)
         except Exception:
@@ -210,10 +218,11 @@ class Session:
         """Return the objects of a message that are sent one by one."""
         most = self.largest + 2 * messages.ENVELOPE
 
-        def pull(request: message_pb2.PullObjectRequest) -> message_pb2.PullObjectResponse:
-            response = message_pb2.PullObjectResponse()
-            response.ParseFromString(self._call("pull-object", request, most=most)[0])
-            return response
+        def pull(request: message_pb2.PullObjectRequest) -> Any:
+            nonlocal most
+            content, _ = self._call("pull-object", request, most=most)
+            most -= len(content)
+            return parsed(message_pb2.PullObjectResponse, content)
 
         return messages.pulled(numbers, pull, self.node, run, PART_SECONDS)
 
@@ -230,8 +239,7 @@ class Session:
         size = sum(map(len, parts.values()))
         if self.single and fast_path_is_on() and size <= messages.SINGLE_REQUEST_BYTES:
             messages.attach(request, parts)
-        answer = fleet_pb2.PushMessagesResponse()
-        answer.ParseFromString(self._call("push-messages", request)[0])
+        answer = parsed(fleet_pb2.PushMessagesResponse, self._call("push-messages", request)[0])
         for number in answer.objects_to_push:
             part = message_pb2.PushObjectRequest(
                 node=self.node,

@@ -36,6 +36,8 @@ SMALL = 65_536
 """Bytes of a request without a reply: a poll, a heartbeat, an announcement."""
 LARGEST = 2**26 + SMALL
 """Bytes of a request with a reply; by default a vehicle sends replies of 64 MB at most."""
+SINGLE = 2**23 + SMALL
+"""Bytes of a single-request message; tiny parts take twenty times as much memory."""
 HOUR_SECONDS = 3600.0
 HOURLY_BYTES = 2**30
 """Bytes per vehicle and hour."""
@@ -74,8 +76,8 @@ class RequestFilter:
         self, app: ASGIApp, allowance: Allowance | None = None, *, single: bool = True
     ) -> None:
         self.app = app
-        self.carriers = ("/push-object", "/push-messages") if single else ("/push-object",)
-        """Ends of paths whose requests carry replies."""
+        self.longest = {"push-object": LARGEST, "push-messages": SINGLE if single else SMALL}
+        """Bytes of requests that carry replies, by the end of their paths."""
         self.allowance = allowance or Allowance()
         self.sending: set[bytes] = set()
         """Keys whose long bodies are being read."""
@@ -113,7 +115,7 @@ class RequestFilter:
         size = _length(scope)
         if size is None:
             return 411, "A request must say how long it is."
-        if size > (LARGEST if path.endswith(self.carriers) else SMALL):
+        if size > self.longest.get(path.removeprefix(FOR_VEHICLES), SMALL):
             return 413, "The request is longer than any reply."
         key = _decoded(scope, KEY_HEADER)
         if size > SMALL:

@@ -1,13 +1,15 @@
 """Answers of a vehicle under a plan, on its disk: at most one each, in growing rounds.
 
     STATE/plans/DIGEST/plan.json         the signed plan
-    STATE/plans/DIGEST/answers.jsonl     a line per answer, written before it is sent
+    STATE/plans/DIGEST/answers.jsonl     a line per answer, written before it is computed
     STATE/plans/DIGEST/replies/          the last replies of each kind without secure aggregation
 
 A request for a round that was answered gets the same bytes again, or nothing under secure
 aggregation: two sums over different vehicles would differ by single ones. New rounds only grow, so
 a server cannot go back to an old one with another model; an aggregation that failed is repeated as
-a new round. A server that was restored from a backup gets the stored replies of its last rounds.
+a new round. A computation that fails has used its round for any other request: whether one fails
+can depend on the data, and a server could try models until one does not. A server that was restored
+from a backup gets the stored replies of its last rounds.
 """
 
 import json
@@ -110,7 +112,7 @@ class Answers:
         return digest
 
     def add(self, slot: Slot, request: str, *, vehicles: str = "") -> None:
-        """Write down an answer that is about to be sent."""
+        """Write down an answer that is about to be computed."""
         append_rows(self._path, [{"slot": astuple(slot), "request": request, "set": vehicles}])
         self._take(slot, request, vehicles)
 
@@ -130,11 +132,11 @@ class Answers:
             old.unlink(missing_ok=True)
 
     def stored_reply(self, slot: Slot) -> bytes:
-        """Return the reply that was sent; DataError if it was lost."""
-        try:
-            return self._reply(slot).read_bytes()
-        except OSError as error:
-            raise DataError("the reply to this request was sent and is lost") from error
+        """Return the reply that was made; empty where the last computation made none."""
+        file = self._reply(slot)
+        if not file.exists() and slot.round < self._latest[slot.track]:
+            raise DataError("the reply to this request is no longer kept")
+        return file.read_bytes() if file.exists() else b""
 
     def _reply(self, slot: Slot) -> Path:
         name = sha256(json.dumps(slot.track).encode()).hexdigest()[:32]
@@ -172,5 +174,6 @@ def request_digest(request: Content, without: Collection[str]) -> str:
         parts[f"{name} {array.dtype.str} {array.shape}"] = array.tobytes()
     for name, part in sorted(parts.items()):
         if name not in without and not name.startswith(SECURE):
-            digest.update(len(part).to_bytes(8, "little") + name.encode() + b"\0" + part)
+            # With both lengths, so that no two requests are hashed as the same bytes.
+            digest.update(f"{len(name.encode())} {len(part)} {name}".encode() + part)
     return digest.hexdigest()

@@ -264,7 +264,11 @@ class Computer:
             arrays: dict[str, NDArray[Any]] = {"delta": np.zeros(task.model.layout.size)}
         else:
             arrays = dict(self._update(task).arrays)
-        uploads = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        # A vehicle that is missing because its training diverged would show that it did.
+        uploads = {
+            name: torch.from_numpy(array).nan_to_num(0.0, 0.0, 0.0)
+            for name, array in arrays.items()
+        }
         # Honest vehicles stay within the limit by which a server tells a spoiled sum.
         delta = bounded(uploads.pop("delta")[None], secure.norm_limit)[0]
         layout = reply_layout(task.method, task.model, secure, vehicles=job.called)

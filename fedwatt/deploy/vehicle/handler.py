@@ -184,7 +184,7 @@ class RequestHandler:
         is_new = before.pop(plan.digest, None) is None
         spent = sum(float(row["epsilon"]) for row in before.values())
         self.acceptance.accept(plan, spent)
-        revoked = plan.revoked.union(*(row["revoked"] for row in before.values()))
+        revoked = plan.revoked | self.revoked()
         certificate = self.credentials.certificate
         check_certificate(certificate, self.credentials.owner, VEHICLE, revoked=revoked)
         if is_new:
@@ -193,6 +193,11 @@ class RequestHandler:
             for line in plan.lines()[:7]:
                 log.info("accepted: %s", line)
         return replace(plan, revoked=revoked)
+
+    def revoked(self) -> frozenset[int]:
+        """Return the serial numbers that accepted plans revoke."""
+        rows = read_rows(self.state / ACCEPTED)
+        return frozenset().union(*(row["revoked"] for row in rows))
 
     def _plan(self, digest: str) -> tuple[Plan, Answers]:
         """Return an accepted plan that still holds; DataError for any other."""
@@ -215,13 +220,14 @@ class RequestHandler:
             raise DataError("sums over places need secure aggregation")
         slot = Slot.of(request)
         digest = request_digest(request, OF_FLEET)
-        if answers.repeated(slot, digest, plan.config):
-            return answers.stored_reply(slot)
-        self._refuse_outside_hours()
+        if not answers.repeated(slot, digest, plan.config):
+            self._refuse_outside_hours()
+            answers.add(slot, digest)
+        elif reply := answers.stored_reply(slot):
+            return reply
         result = self.computer.compute(AcceptedRequest(plan.digest, kind, request))
         reply = sealed(reply_form(kind, plan.config, request), result)
         answers.store_reply(slot, reply)
-        answers.add(slot, digest)
         return reply
 
     def _contribute(self, kind: str, request: Content, plan: Plan, answers: Answers) -> bytes:
@@ -231,9 +237,9 @@ class RequestHandler:
         if answers.repeated(slot, terms.purpose, plan.config):
             raise DataError("a contribution is sent once; a failed sum is repeated as a new round")
         members = answers.check_set(vehicles) if kind in PLACE_KINDS else ""
+        answers.add(slot, terms.purpose, vehicles=members)
         job = AcceptedRequest(plan.digest, kind, request, terms.called, terms.threshold)
         result = self.computer.compute(job)
-        answers.add(slot, terms.purpose, vehicles=members)
         bits = result.values["bits"]
         assert isinstance(bits, int)
         masked = self.secrets.masked(request, result.arrays["words"], bits)

@@ -102,9 +102,12 @@ class Places:
             return Content({"map": shared.digest})
         published = map_from_arrays(job.request.arrays, grid)
         digest = map_digest(published)
-        if (folder / MAP_DIGEST).exists():
-            if self.elevation_digest(job.plan) != digest:
-                raise DataError("this plan has another elevation map already")
+        file = folder / MAP_DIGEST
+        if not file.exists():  # written first: whether extending a map fails can depend on the data
+            write_text(file, digest)
+        if file.read_text(encoding="utf-8") != digest:
+            raise DataError("this plan has another elevation map already")
+        if (folder / MAP).exists():
             return Content({"map": digest})
         extended = published
         if job.request.values["extend"]:
@@ -112,16 +115,15 @@ class Places:
         # Other vehicles contributed to the published map, and the server does not say which.
         write_atomically(folder / MAP, lambda part: write_map_file(part, extended, provenance=None))
         flush(folder)
-        write_text(folder / MAP_DIGEST, digest)
         self._ground.cache_clear()
         return Content({"map": digest})
 
     def elevation_digest(self, plan: str) -> str:
         """Return the digest of the plan's elevation map; DataError where there is none yet."""
-        file = plan_folder(self.state, plan) / MAP_DIGEST
-        if not file.exists():
+        folder = plan_folder(self.state, plan)
+        if not (folder / MAP).exists():
             raise DataError("the elevation map of this plan is not here yet")
-        return file.read_text(encoding="utf-8")
+        return (folder / MAP_DIGEST).read_text(encoding="utf-8")
 
     def elevation(self, plan: str) -> ElevationMap:
         """Return the elevation map of a plan as extended in this vehicle."""

@@ -7,12 +7,12 @@ contributions, is bound into its keys, so vehicles that were sent different requ
 masks, which do not cancel.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar, get_args
 
 from fedwatt.deploy.vehicle.answers import OF_VEHICLE, request_digest
+from fedwatt.deploy.vehicle.client_state import plan_folder
 from fedwatt.deploy.vehicle.messages import SECURE
 from fedwatt.deploy.wire import Content, pack, unpack
 from fedwatt.errors import DataError
@@ -46,9 +46,8 @@ class SecureAggregation:
     def __init__(self, vehicle: str, state: Path, identity: Identity) -> None:
         self.vehicle = vehicle
         self.identity = identity
+        self.state = state
         self._stage: Stage | None = None
-        self._path = state / "secure-aggregation.json"
-        """Plan and number of the last exchange, which a restart must not lose."""
 
     def keys(self, request: Content, check: Callable[[SecureTerms], None]) -> Content:
         """Return fresh public keys, if the terms pass `check`."""
@@ -58,7 +57,7 @@ class SecureAggregation:
         stage, advert = protocol.advertise(
             terms, self.vehicle, after=self._last(terms.run), identity=self.identity
         )
-        write_text(self._path, json.dumps({"run": terms.run, "number": terms.number}) + "\n")
+        write_text(self._number_file(terms.run), f"{terms.number}\n")
         self._stage = stage
         return Content(to_plain(advert))
 
@@ -124,10 +123,12 @@ class SecureAggregation:
 
     def _last(self, run: str) -> int:
         """Return the number of the last exchange under a plan; -1: there was none."""
+        file = self._number_file(run)
         try:
-            last = json.loads(self._path.read_text(encoding="utf-8"))
-            return int(last["number"]) if last["run"] == run else -1
-        except FileNotFoundError:
-            return -1
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise DataError(f"{self._path} is damaged: {error}. Delete it.") from error
+            return int(file.read_text(encoding="utf-8")) if file.exists() else -1
+        except (OSError, ValueError) as error:
+            raise DataError(f"{file} is damaged: {error}. Delete it.") from error
+
+    def _number_file(self, run: str) -> Path:
+        """Return the file with the number of a plan's last exchange, which outlasts a restart."""
+        return plan_folder(self.state, run) / "secure-aggregation.txt"

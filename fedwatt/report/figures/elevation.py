@@ -36,14 +36,13 @@ MARGIN_CELLS = 4
 class Relief:
     """The largest region of a field, ready to be drawn.
 
-    east_km, north_km   of its nodes, from its middle, [nodes]
-    height_m            raster [rows, columns] of ground near nodes, NaN elsewhere, south first
-    extent              west, east, south and north of the raster in km
-    step_m              between contours
+    nodes      of the region
+    height_m   raster [rows, columns] of ground near nodes, NaN elsewhere, south first
+    extent     west, east, south and north of the raster in km, from the region's middle
+    step_m     between contours
     """
 
-    east_km: FloatArray
-    north_km: FloatArray
+    nodes: int
     height_m: FloatArray
     extent: Extent
     step_m: float
@@ -84,7 +83,7 @@ def elevation_figure(field: ElevationMap) -> Figure:
     figure = Figure(figsize=(WIDTH_IN, WIDTH_IN * aspect * 0.88 + 0.9))
     axes = figure.subplots()
     relief.draw(axes)
-    nodes = f"{len(relief.east_km):,} of {field.nodes:,} nodes"
+    nodes = f"{relief.nodes:,} of {field.nodes:,} nodes"
     axes.set_title(f"Learned elevation: {nodes},\ncontours every {relief.step_m:g} m")
     low = float(np.nanmin(relief.height_m))
     high = float(np.nanmax(relief.height_m))
@@ -123,7 +122,7 @@ def relief_of(field: ElevationMap) -> Relief:
     height_m, extent = _raster(field, east, north, field.elevation_m[inside])
     contours = MaxNLocator(12, steps=[1, 2, 5, 10])
     levels = contours.tick_values(float(np.nanmin(height_m)), float(np.nanmax(height_m)))
-    return Relief(east, north, height_m, extent, step_m=float(levels[1] - levels[0]))
+    return Relief(len(east), height_m, extent, step_m=float(levels[1] - levels[0]))
 
 
 def _raster(

@@ -106,7 +106,7 @@ class Server:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=600,
         )
         assert out.exists(), done.stdout + done.stderr
         record: dict[str, Any] = json.loads(out.read_text())
@@ -150,7 +150,7 @@ def superlink(
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, text=True)
     server = Server(folder, port, environment, process)
     try:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while True:
             try:
                 with server.control() as control:
@@ -163,7 +163,7 @@ def superlink(
         yield server
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)
 
 
 @contextmanager

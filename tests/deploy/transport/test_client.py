@@ -4,7 +4,8 @@ import gzip
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
@@ -13,10 +14,15 @@ from typing import Any, ClassVar
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.proto.fleet_pb2 import PullMessagesRequest
+from flwr.app import Error, Metadata, RecordDict
+from flwr.app.message import make_message, remove_content_from_message
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse
 
+from fedwatt.deploy import log
 from fedwatt.deploy.plan.certificates import SERVER, VEHICLE, write_certificate
 from fedwatt.deploy.transport import client as clients
+from fedwatt.deploy.transport import messages
 from fedwatt.deploy.transport import node as nodes
 from fedwatt.deploy.transport.client import (
     BusyError,
@@ -185,6 +191,18 @@ def test_a_vehicle_s_certificate_makes_no_server(role: str, trusted: bool, tmp_p
         server.shutdown()
 
 
+def test_a_server_whose_certificate_was_revoked(
+    server: Malicious, connection: Connection, tmp_path: Path
+) -> None:
+    certificate = x509.load_pem_x509_certificate((tmp_path / "server.pem").read_bytes())
+    revoked: set[int] = {certificate.serial_number + 1}
+    aware = replace(connection, revoked=lambda: revoked)
+    assert poll(aware) == b""
+    revoked.add(certificate.serial_number)
+    with pytest.raises(UntrustedError, match="its certificate is revoked"):
+        poll(aware)
+
+
 def test_no_server(connection: Connection, tmp_path: Path) -> None:
     with pytest.raises(ConnectionError):
         poll(Connection("127.0.0.1:9", connection.ca, connection.key))
@@ -200,6 +218,100 @@ def test_a_busy_server_is_asked_again(
         session = Session(client, lambda body: body, 1000, lambda: True)
         assert session.answer_next() is False
     assert 3 <= len(server.seen) <= 6
+
+
+def odd_responses() -> dict[str, bytes]:
+    """Return responses to a poll that no honest server sends."""
+    metadata = Metadata(1, "", 2, 3, "", "", 0.0, 10.0, messages.TYPE)
+    message = make_message(metadata, content=RecordDict())
+    tree, parts = messages.taken_apart(message)
+    header = message_to_proto(remove_content_from_message(message))
+    error = make_message(metadata, error=Error(code=1, reason=""))
+    error_tree, error_parts = messages.taken_apart(error)
+    lacking = PullMessagesResponse(messages_list=[header])
+    whole = PullMessagesResponse(messages_list=[header], message_object_trees=[tree])
+    other = PullMessagesResponse(messages_list=[header], message_object_trees=[error_tree])
+    return {
+        "no protobuf": b"\xff" * 100,
+        "no object tree": lacking.SerializeToString(),
+        "an error": other.SerializeToString() + messages.encoded(error_parts),
+        "no record": whole.SerializeToString() + messages.encoded(parts),
+        "damaged objects": whole.SerializeToString() + messages.encoded(dict.fromkeys(parts, b"x")),
+    }
+
+
+@pytest.mark.parametrize("name", odd_responses())
+def test_odd_responses_do_not_end_a_vehicle(
+    name: str, server: Malicious, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "RECONNECT_SECONDS", 0.01)
+    monkeypatch.setattr(nodes, "RETRY_SECONDS", ())
+    server.body = odd_responses()[name]
+    asked: list[bytes] = []
+
+    def handle(body: bytes) -> bytes:
+        asked.append(body)
+        return body
+
+    nodes.serve(
+        handle,
+        connection,
+        name="car-1",
+        largest=1000,
+        poll_seconds=0.01,
+        goes_on=lambda: len(server.seen) < 6,
+    )
+    assert len(server.seen) >= 6 and not asked
+
+
+def messages_without_content() -> bytes:
+    """Return a response of 30 MB that takes gigabytes to parse."""
+    return b"\x12\0" * 15_000_000
+
+
+def record_of_many_entries() -> bytes:
+    """Return a response of 14 MB with a record of a million entries."""
+    metadata = Metadata(1, "", 2, 3, "", "", 0.0, 10.0, messages.TYPE)
+    content = messages.content(b"")
+    message = make_message(metadata, content=content)
+    tree, parts = messages.taken_apart(message)
+    number = content.config_records["fedwatt"].object_id
+    entries = b"".join(b"\x0a\x0c\x0a\x06%06x\x12\x02\x10\x01" % n for n in range(10**6))
+    parts = {**parts, number: b"ConfigRecord  %d\0" % len(entries) + entries}
+    header = message_to_proto(remove_content_from_message(message))
+    response = PullMessagesResponse(messages_list=[header], message_object_trees=[tree])
+    return response.SerializeToString() + messages.encoded(parts)
+
+
+@pytest.mark.parametrize(
+    ("bomb", "reason"),
+    [
+        (messages_without_content, "too many fields"),
+        (record_of_many_entries, "too many fields"),
+    ],
+)
+def test_what_grows_in_memory_is_dropped(
+    bomb: Callable[[], bytes],
+    reason: str,
+    server: Malicious,
+    connection: Connection,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log, "propagate", True)
+    server.body = bomb()
+    with FleetClient(connection) as client:
+        session = Session(client, lambda body: body, 60_000_000, lambda: True)
+        assert session.answer_next() is False
+    assert reason in caplog.text
+
+
+def test_a_server_s_cookies_are_not_kept(server: Malicious, connection: Connection) -> None:
+    server.headers = {"set-cookie": "number=1"}
+    with FleetClient(connection) as client:
+        for _ in range(2):
+            client.call("pull-messages", PullMessagesRequest())
+    assert ["cookie" in seen for seen in server.seen] == [False, False]
 
 
 def test_bandwidth(server: Malicious, connection: Connection) -> None:

@@ -19,27 +19,16 @@ def test_there_and_back(message: Message) -> None:
     tree, parts = messages.taken_apart(message)
     assert messages.numbers_in(tree) == set(parts)
     assert len(parts) == 3
-    again = messages.put_together(tree.object_id, parts, 8)
-    assert messages.body_of(again, 8) == b"the body"
-    with pytest.raises(DataError, match="it has 8 bytes, more than the 7 that were asked for"):
-        messages.body_of(again, 7)
+    assert messages.body_in(parts, 8) == messages.body_of(message, 8) == b"the body"
+    for read in (lambda: messages.body_in(parts, 7), lambda: messages.body_of(message, 7)):
+        with pytest.raises(DataError, match="it has 8 bytes"):
+            read()
 
 
 def test_single_request(message: Message) -> None:
     _, parts = messages.taken_apart(message)
     assert messages.attached(messages.encoded(parts)) == parts
     assert not messages.wants_parts(messages.encoded(parts))
-
-
-def test_too_long_or_no_message(message: Message) -> None:
-    tree, parts = messages.taken_apart(message)
-    with pytest.raises(DataError, match="more than the 5 bytes"):
-        messages.put_together(tree.object_id, parts | {"x": bytes(20_000)}, 5)
-    with pytest.raises(DataError, match="it cannot be read"):
-        messages.put_together("0" * 64, {"0" * 64: b"nonsense"}, 5)
-    other, *_ = (number for number in parts if number != tree.object_id)
-    with pytest.raises(DataError, match=r"it is no message|cannot be read"):
-        messages.put_together(other, parts, 100)
 
 
 @pytest.mark.parametrize(
@@ -50,3 +39,33 @@ def test_other_records(message: Message, record: ConfigRecord) -> None:
     message.content = RecordDict({"fedwatt": record})
     with pytest.raises(DataError, match="no message of fedwatt"):
         messages.body_of(message, 100)
+
+
+@pytest.mark.parametrize("parts", [{}, {"a": b"nonsense"}, {"a": b"ConfigRecord  9\0nonsense"}])
+def test_no_record(parts: dict[str, bytes]) -> None:
+    with pytest.raises(DataError, match=r"it has 0 bytes|no protobuf message"):
+        messages.body_in(parts, 100)
+
+
+def test_fields_by_hand() -> None:
+    """Field 1 as a number, 2 and 1000 as bytes; 1 in four bytes, which Flower does not have."""
+    content = b"\x08\x96\x01" + b"\x12\x03abc" + b"\xc2\x3e\x01z"
+    assert list(messages.fields_of(content)) == [(1, b""), (2, b"abc"), (1000, b"z")]
+    for damaged in (b"\xff" * 20, b"\x0b", b"\x08", b"\x0d1234"):
+        with pytest.raises(DataError, match="no protobuf message"):
+            list(messages.fields_of(damaged))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ConfigRecord({"body": list(range(20_000))}),
+        ConfigRecord({"body": "text" * 5_000}),
+        ConfigRecord({str(n): n for n in range(2_000)}),
+    ],
+)
+def test_nothing_but_a_body_is_long(record: ConfigRecord, message: Message) -> None:
+    message.content = RecordDict({"fedwatt": record})
+    _, parts = messages.taken_apart(message)
+    with pytest.raises(DataError, match=r"no message of fedwatt|it has 0 bytes"):
+        messages.body_in(parts, 1_000_000)

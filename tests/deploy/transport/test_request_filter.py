@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+import time
 from base64 import b64encode
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -12,12 +13,27 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    ActivateNodeResponse,
+    PullMessagesRequest,
+    PushMessagesRequest,
+)
+from flwr.proto.node_pb2 import Node
 
-from fedwatt.deploy.transport.client import Connection, FleetClient
+from fedwatt.deploy.transport import SWITCH
+from fedwatt.deploy.transport.client import (
+    HEARD_HEADER,
+    WAIT_HEADER,
+    Connection,
+    FleetClient,
+    RefusedError,
+)
 from fedwatt.deploy.transport.request_filter import (
     HOURLY_BYTES,
     KEY_HEADER,
     LARGEST,
+    SINGLE,
     SMALL,
     Allowance,
     RequestFilter,
@@ -83,9 +99,10 @@ def answering(status: int) -> Any:
         ("/fedwatt", 0, "203.0.113.7", 403),
         ("/v1/fleet/pull-messages", None, "203.0.113.7", 411),
         ("/v1/fleet/pull-messages", SMALL + 1, "203.0.113.7", 413),
-        ("/v1/fleet/push-messages", LARGEST, "203.0.113.7", 200),
-        ("/v1/fleet/push-messages", LARGEST + 1, "203.0.113.7", 413),
+        ("/v1/fleet/push-messages", SINGLE, "203.0.113.7", 200),
+        ("/v1/fleet/push-messages", SINGLE + 1, "203.0.113.7", 413),
         ("/v1/fleet/push-object", LARGEST, "203.0.113.7", 200),
+        ("/v1/fleet/push-object", LARGEST + 1, "203.0.113.7", 413),
     ],
 )
 def test_who_may(path: str, length: int | None, client: str, status: int) -> None:
@@ -196,3 +213,28 @@ def test_half_open_requests_do_not_stop_a_round(server: Server) -> None:
     assert answer["rounds"][0]["replies"] == {"car-1": [3, "yes", ""]}
     for connection in opened:
         connection.close()
+
+
+def test_nobody_switches_the_fast_path_off(tmp_path: Path) -> None:
+    """Requests that cannot be read, by a stranger and by a vehicle; then polls are held as ever."""
+    with superlink(tmp_path, **{SWITCH: "1"}) as server:
+        connection = server.connection("car-1")
+        context = ssl.create_default_context(cafile=str(server.owner))
+        web = HTTPSConnection("127.0.0.1", server.port, context=context)
+        with FleetClient(connection) as client:
+            activate = ActivateNodeRequest(public_key=client.public_key, heartbeat_interval=30)
+            content, _ = client.call("activate-node", activate)
+            node = Node(node_id=ActivateNodeResponse.FromString(content).node_id)
+            for path in ("pull-messages", "push-messages"):
+                head = {"content-type": "application/protobuf"}
+                web.request("POST", f"/v1/fleet/{path}", body=b"\xff" * 50, headers=head)
+                response = web.getresponse()
+                assert (response.status, response.read()) != (200, b"")
+            with pytest.raises((ConnectionError, RefusedError)):
+                client.call("push-messages", PushMessagesRequest(node=node))
+            began = time.monotonic()
+            _, headers = client.call(
+                "pull-messages", PullMessagesRequest(node=node), headers={WAIT_HEADER: "2"}
+            )
+            assert time.monotonic() - began >= 2.0 and HEARD_HEADER in headers
+        web.close()

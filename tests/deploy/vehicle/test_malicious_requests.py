@@ -26,13 +26,17 @@ from fedwatt.deploy.plan.certificates import (
 )
 from fedwatt.deploy.transport import processes
 from fedwatt.deploy.vehicle.acceptance import Acceptance
-from fedwatt.deploy.vehicle.answers import MOST_FINAL
+from fedwatt.deploy.vehicle.answers import MOST_FINAL, request_digest
+from fedwatt.deploy.vehicle.compute import AcceptedRequest
 from fedwatt.deploy.vehicle.handler import RequestHandler
-from fedwatt.deploy.vehicle.messages import REQUESTS, SUM_STEPS
+from fedwatt.deploy.vehicle.messages import REQUESTS, SECURE, SUM_STEPS
 from fedwatt.deploy.wire import Content, pack, unpack
 from fedwatt.errors import DataError
-from fedwatt.files import holding, write_secret
+from fedwatt.files import holding, read_rows, write_secret
+from fedwatt.metrics.sums import VectorLayout
 from fedwatt.privacy.secure.keys import public_bytes
+from fedwatt.privacy.secure.messages import to_plain
+from fedwatt.privacy.secure_settings import SecureTerms
 from fedwatt.telemetry.store import read_vehicle, vehicle_folders
 from tests.deploy.fleets import (
     OPEN,
@@ -146,6 +150,7 @@ def test_revocations_of_a_newer_plan_count_under_an_older_one(
     assert ask(vehicle, "enrol", signed_plan=newer) == "done"
     with pytest.raises(DataError, match="is revoked"):
         vehicle.credentials.trust(vehicle._plan(digest)[0]).check_voucher(*voucher)
+    assert vehicle.revoked() == {other.serial_number}
     # A plan that revokes this vehicle itself ends its part in all plans, after a restart too.
     signed_plan = signed(secured(fleet), revoked=[vehicle.credentials.certificate.serial_number])
     assert ask(vehicle, "enrol", signed_plan=signed_plan) == "failed"
@@ -164,6 +169,98 @@ def test_rounds_of_two_plans_are_counted_apart_and_never_again(
             assert ask(vehicle, "evaluate", weights(0.1), **request) == "done"
             assert ask(vehicle, "evaluate", weights(0.2), **request) == "failed"
             assert ask(vehicle, "evaluate", weights(0.1), **{**request, "round": 0}) == "failed"
+
+
+class Failing:
+    """Fails at every computation, and counts them."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+
+    def compute(self, job: Any) -> Content:
+        self.kinds.append(job.kind)
+        raise DataError("a weight is too large for this vehicle's windows")
+
+
+def test_a_computation_that_fails_uses_its_round(vehicle: RequestHandler, fleet: Path) -> None:
+    """Else a server could try models until one does not fail, and learn where that begins."""
+    content = signed(config_text(fleet))
+    assert ask(vehicle, "enrol", signed_plan=content) == "done"
+    request = {"plan": plan_of(content).digest, "method": "fedavg", "round": 0}
+    failing = Failing()
+    computer = vehicle.computer
+    vehicle.computer = failing
+    for value in (0.1, 0.2, 0.1):
+        assert ask(vehicle, "evaluate", weights(value), **request) == "failed"
+    assert failing.kinds == ["evaluate", "evaluate"]  # the same request may be repeated
+    vehicle.computer = computer
+    assert ask(vehicle, "evaluate", weights(0.2), **request) == "failed"
+    assert ask(vehicle, "evaluate", weights(0.1), **request) == "done"
+
+
+def test_a_contribution_that_fails_uses_its_round(fleet: Path, tmp_path: Path) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+    content = signed(secured(fleet, rounds=1))
+    failing = Failing()
+
+    def fail_from_now_on(kind: str, node: int, reply: bytes) -> bytes:
+        if kind == "enrol" and node == 1:
+            grid.vehicles[1].computer = failing
+        return reply
+
+    grid.tamper = fail_from_now_on
+    deployed(content, grid, tmp_path / "run")
+    kinds = [kind for node, kind, _ in grid.asked if node == 1 and kind not in SUM_STEPS]
+    assert failing.kinds == kinds[1:] and "train" in kinds
+    folder = grid.vehicles[1].state / "plans" / plan_of(content).digest
+    used = [row["slot"][:2] for row in read_rows(folder / "answers.jsonl")]
+    assert used == [[kind, "fedavg"] for kind in failing.kinds]
+
+
+def test_a_vehicle_whose_training_diverges_is_in_the_sum_as_any_other(
+    vehicle: RequestHandler, fleet: Path
+) -> None:
+    """Else weights that overflow from some speed on would tell who drove that fast."""
+    content = signed(secured(fleet))
+    plan = plan_of(content)
+    assert ask(vehicle, "enrol", signed_plan=content) == "done"
+    values = {"method": "fedavg", "round": 0, "counted": -1}
+    request = Content({**values, "population": 4, "population_windows": 400.0}, weights(1e30))
+    alone = vehicle.computer.compute(AcceptedRequest(plan.digest, "train", request))
+    assert not np.isfinite(alone.arrays["delta"]).any()
+    summed = vehicle.computer.compute(AcceptedRequest(plan.digest, "train", request, 4, 3))
+    layout = VectorLayout({"weight": (1, 200_000.0), "delta": (SIZE, 16 * 200_000.0)}, 4, 48)
+    decoded = layout.decode(summed.arrays["words"])
+    assert decoded["weight"] == alone.values["windows"]
+    assert not decoded["delta"].any() and decoded["clipped"] == 0
+
+
+def test_an_exchange_is_not_begun_again_after_one_of_another_plan(
+    vehicle: RequestHandler, fleet: Path
+) -> None:
+    digests = []
+    for _ in range(2):
+        content = signed(secured(fleet))
+        assert ask(vehicle, "enrol", signed_plan=content) == "done"
+        digests.append(plan_of(content).digest)
+
+    def keys(digest: str, number: int) -> str:
+        terms = SecureTerms(
+            run=digest, number=number, called=4, threshold=3, length=9, bits=48, purpose="0" * 64
+        )
+        return ask(vehicle, "sum-keys", plan=digest, **to_plain(terms, SECURE))
+
+    assert [keys(digests[0], 7), keys(digests[1], 0)] == ["done", "done"]
+    assert [keys(digests[0], 7), keys(digests[1], 0)] == ["failed", "failed"]
+    assert [keys(digests[0], 8), keys(digests[1], 1)] == ["done", "done"]
+
+
+def test_two_requests_have_two_digests() -> None:
+    """Though the name of one field holds what stands between two others."""
+    joined = "a\0" + "11" + "\2\0\0\0\0\0\0\0" + "b"
+    one = Content({joined: 22})
+    other = Content({"a": 11, "b": 22})
+    assert request_digest(one, ()) != request_digest(other, ())
 
 
 def test_an_exchange_cannot_be_finished_under_another_plan(fleet: Path, tmp_path: Path) -> None:
