@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.ved_trips import NAMES, vehicles_of
+from benchmarks.ved_trips import NAMES, seed_list, vehicles_of
 from fedwatt.elevation.learn import add_elevation, learn, survey_fleet
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.vehicle_map import vehicle_maps
@@ -111,14 +111,13 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--fleet", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)
-    options.add_argument("--seeds", default=SEEDS)
-    options.add_argument("--left-out", default="", help="splits in which each vehicle is left out")
+    options.add_argument("--seeds", type=seed_list, default=SEEDS)
+    options.add_argument("--left-out", type=seed_list, default="", help="leave each vehicle out")
     chosen = options.parse_args()
     torch.set_num_threads(1)
     chosen.out.mkdir(parents=True, exist_ok=True)
-    tasks = [(int(s), *set_up, "") for s in chosen.seeds.split(",") for set_up in SET_UPS]
-    left_out_splits = [int(seed) for seed in chosen.left_out.split(",") if seed]
-    tasks += [(seed, *SET_UPS[0], name) for seed in left_out_splits for name in NAMES]
+    tasks = [(seed, *set_up, "") for seed in chosen.seeds for set_up in SET_UPS]
+    tasks += [(seed, *SET_UPS[0], name) for seed in chosen.left_out for name in NAMES]
     for seed, share, inputs, left_out in tasks:
         file = network_file(chosen.out, seed, share, inputs, left_out)
         if not file.exists():

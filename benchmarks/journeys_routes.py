@@ -1,7 +1,7 @@
 """Trips of VED from their routes alone: energy, duration, error bars, under way, unseen_vehicles.
 
     python benchmarks/journeys_routes.py --fleet FLEET
-    python benchmarks/journeys_routes.py --fleet FLEET --unseen-seeds 0 1   leaves each vehicle out
+    python benchmarks/journeys_routes.py --fleet FLEET --unseen-seeds 0,1   leaves each vehicle out
     python benchmarks/journeys_routes.py               writes docs/journeys.md from the record
 
 FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out FLEET`. The 12
@@ -39,6 +39,7 @@ from benchmarks.ved_trips import (
     data_settings,
     forecast_only,
     recorded,
+    seed_list,
     split,
     three,
     vehicle_routes,
@@ -225,8 +226,8 @@ def main() -> None:
     """Measure the splits that are missing, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fleet", type=Path)
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    parser.add_argument("--unseen-seeds", type=int, nargs="*", default=[0], help="leave one out")
+    parser.add_argument("--seeds", type=seed_list, default=list(SEEDS))
+    parser.add_argument("--unseen-seeds", type=seed_list, default="0", help="leave one out")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--record", type=Path, default=RECORD)
     options = parser.parse_args()

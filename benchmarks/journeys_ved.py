@@ -35,7 +35,7 @@ from benchmarks.journeys_networks import (
     settings,
 )
 from benchmarks.journeys_tables import write_tables
-from benchmarks.ved_trips import NAMES
+from benchmarks.ved_trips import NAMES, seed_list
 from fedwatt.edge.trips import ZERO_AT_REST
 from fedwatt.files import write_text
 from fedwatt.journeys.filter import TripPrior, coldness, in_trip
@@ -385,8 +385,8 @@ def main() -> None:
     )
     options.add_argument("--fleet", type=Path)
     options.add_argument("--networks", type=Path)
-    options.add_argument("--seeds", default=SEEDS)
-    options.add_argument("--left-out", default="", help="splits in which each vehicle is left out")
+    options.add_argument("--seeds", type=seed_list, default=SEEDS)
+    options.add_argument("--left-out", type=seed_list, default="", help="leave each vehicle out")
     options.add_argument("--again", action="store_true", help="measure recorded splits again")
     options.add_argument("--jobs", type=int, default=1)
     options.add_argument("--record", type=Path, default=RECORD)
@@ -396,10 +396,10 @@ def main() -> None:
         record = json.loads(chosen.record.read_text(encoding="utf-8"))
     if chosen.fleet is not None:
         folders = (chosen.fleet, chosen.networks)
-        seeds = [int(seed) for seed in chosen.seeds.split(",") if seed]
-        left_out = [int(seed) for seed in chosen.left_out.split(",") if seed]
-        tasks: list[Task] = [(*folders, seed, *set_up, "") for set_up in SET_UPS for seed in seeds]
-        tasks += [(*folders, s, *SET_UPS[0], name) for s in left_out for name in NAMES]
+        tasks: list[Task] = [
+            (*folders, seed, *set_up, "") for set_up in SET_UPS for seed in chosen.seeds
+        ]
+        tasks += [(*folders, s, *SET_UPS[0], name) for s in chosen.left_out for name in NAMES]
         missing = []
         for task in tasks:
             cells, key = cells_of(record, task)

@@ -39,7 +39,12 @@ from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, TIMESTAMP_HEADER
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2
 from flwr.proto.node_pb2 import Node
-from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.constant import (
+    FLEET_HTTP_PUBLIC_KEY_HEADER,
+    FLEET_HTTP_SIGNATURE_HEADER,
+    PULL_BACKOFF_CAP,
+    PULL_INITIAL_BACKOFF,
+)
 from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
@@ -251,7 +256,7 @@ class LightVehicle:
     async def _part(self, run: int, part: str) -> bytes:
         """Return a part of a request as soon as the server has it."""
         request = message_pb2.PullObjectRequest(node=self.node, run_id=run, object_id=part)
-        pause = FIRST_PAUSE
+        pause = PULL_INITIAL_BACKOFF
         while True:
             response = message_pb2.PullObjectResponse()
             await self.link.ask("pull-object", request, response)
@@ -260,7 +265,7 @@ class LightVehicle:
             if response.object_available:
                 return bytes(response.object_content)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, 1.0)
+            pause = min(2 * pause, PULL_BACKOFF_CAP)
 
     def _reply(self, kind: str, request: Content) -> bytes:
         if kind == "enrol":

@@ -296,8 +296,8 @@ def readme_table(tasks: Sequence[Comparison]) -> str:
             peer = name.partition(" (")[0]
             if (comparison.short_inputs, peer) == ("route", "mean Wh/km of the vehicle"):
                 answer = (
-                    f"**Before departure the median error is {ours:.1f} %; mean Wh/km has "
-                    f"{theirs:.1f} %.**\n\n"
+                    f"**Before departure the median error of a trip is {ours:.1f} %; "
+                    f"mean Wh/km has {theirs:.1f} %.**\n\n"
                 )
             lines.append(
                 f"| {task}: {comparison.short_inputs} | "

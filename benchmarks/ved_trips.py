@@ -26,6 +26,15 @@ GRID = Grid(cell_m=SETTINGS.cell_m)
 LEAST_M = 2000.0
 
 
+def seed_list(text: str) -> list[int]:
+    """Return the numbers of a list as `--seeds` takes it.
+
+    >>> seed_list("0,1"), seed_list("")
+    ([0, 1], [])
+    """
+    return [int(seed) for seed in text.split(",") if seed]
+
+
 @lru_cache(maxsize=1)
 def vehicles_of(folder: Path) -> tuple[Vehicle, ...]:
     """Return the 12 vehicles from a fleet's folder or from the files of VED."""

@@ -202,22 +202,6 @@ def oldest_first(paths: Iterable[Path]) -> list[Path]:
 
 
 @contextmanager
-def exclusively(folder: Path) -> Iterator[None]:
-    """Wait until nobody else, in this process or another, has `folder` exclusively.
-
-    Who has it already must not ask again: that would wait for ever.
-    """
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        # Not the folder itself: network file systems lock only what is open for writing.
-        file = (folder / ".lock").open("w")
-    with file:
-        with writing(folder):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
 def holding(folder: Path, what: str, taken: str) -> Iterator[None]:
     """Hold a lock for `what` in `folder`; raise RunError with the sentence `taken` if it is held.
 

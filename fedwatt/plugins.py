@@ -124,8 +124,8 @@ def resolve(
     except AttributeError as error:
         if home == "__main__":
             raise SettingError(
-                f"'{attribute}' was written in a script or session that is over. Move it to a file "
-                f"of its own and name that, as in './own.py:{attribute}'."
+                f"'{attribute}' was written in a script or session that is over. Move it to "
+                f"another file and name that, as in './own.py:{attribute}'."
             ) from error
         near = get_close_matches(attribute, dir(module), n=1)
         guess = f" Did you mean '{near[0]}'?" if near else ""

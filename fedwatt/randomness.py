@@ -116,7 +116,7 @@ def _uniform(size: int, entropy: Entropy) -> FloatArray:
 
 
 class SystemNoise:
-    """Stands where a generator stands that is asked for normal numbers."""
+    """Normal numbers from the operating system's randomness, in place of a seeded generator."""
 
     def standard_normal(self, size: int | None = None) -> Any:
         """Return normal numbers, multiples of `GRID`."""

@@ -221,7 +221,7 @@ def _note() -> str:
 
     return (
         "Bit for bit: all numbers at the single precision of the records. Otherwise: participants "
-        f"and steps are the same, and the last errors within {MEAN_WH} Wh in the mean over several "
+        f"and steps are the same, and the last errors within {MEAN_WH} Wh on average over several "
         f"seeds, {SEED_WH} Wh in each; in brackets what differs from the record's engine and "
         "machine. The largest difference is that of a seed's last test RMSE."
     )

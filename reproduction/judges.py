@@ -14,7 +14,6 @@ import numpy as np
 from fedwatt.report.statistics import estimate
 from fedwatt.report.style import name_of
 from fedwatt.report.table import cell_text
-from fedwatt.runs.provenance import same_kind
 from reproduction.cell import METHODS, Cell
 from reproduction.controls import control_cells_of, stress_cells_of
 from reproduction.coupling import carrier, coupling_values
@@ -33,7 +32,7 @@ from reproduction.main_results import own_trials, plain, tuned
 from reproduction.overhead import contender_name, engine_name, load_note
 from reproduction.paired import Paired, detectable, gap_text, higher_ones, lower_ones, paired
 from reproduction.paper import Entry as PrintedEntry
-from reproduction.record import FLAT, REACH, Record
+from reproduction.record import FLAT, REACH, Record, same_kind
 from reproduction.study import View
 from reproduction.tables import left_of, theirs
 from reproduction.timing import CONTENDERS, overhead, turns_cell

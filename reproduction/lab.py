@@ -1,13 +1,15 @@
 """A cache of records and open fleets that trains the cells it lacks, in groups and in order."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import fcntl
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fedwatt.engine.pool import resolve_device
 from fedwatt.errors import RunError
-from fedwatt.files import exclusively
+from fedwatt.files import writing
 from fedwatt.methods import get
 from fedwatt.windows import DataSettings, Fleet
 from reproduction.cell import Cell, data_settings, key_of, trips_of
@@ -31,6 +33,22 @@ if TYPE_CHECKING:
 
 TOGETHER: Final = 300
 """Trainings (cells times seeds) in one stack at most: with four participants, 1,200 models."""
+
+
+@contextmanager
+def exclusively(folder: Path) -> Iterator[None]:
+    """Wait until nobody else, in this process or another, has `folder` exclusively.
+
+    Who has it already must not ask again: that would wait for ever.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        # Not the folder itself: network file systems lock only what is open for writing.
+        file = (folder / ".lock").open("w")
+    with file:
+        with writing(folder):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def all_cells(cells: Iterable[Cell], scale: Scale) -> list[Cell]:

@@ -194,7 +194,7 @@ def show_rates(view: View) -> Findings:
                 block.table.title,
                 sweep(ticks, values, "Validation RMSE, Wh per window", "learning rate η₀"),
                 "Trips and seeds of tuning. Each method is compared at the lowest point of its "
-                "own line, learning rates beyond the range left out.",
+                "line, learning rates beyond the range left out.",
                 block.facts,
             )
         )

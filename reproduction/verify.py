@@ -21,11 +21,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.runs.provenance import describe_fleet, same_kind
+from fedwatt.runs.provenance import describe_fleet
 from reproduction.cell import Cell, key_of
 from reproduction.lab import Lab
 from reproduction.progress import Steps, local_steps, measured_steps, step_seconds
-from reproduction.record import Record
+from reproduction.record import Record, same_kind
 from reproduction.scale import Scale
 from reproduction.train import is_timing, train_group
 

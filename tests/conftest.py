@@ -25,6 +25,7 @@ LONGEST = (
     "deploy/server/test_rounds.py",
     "deploy/transport/test_round_trip.py",
     "edge/test_elevation.py",
+    "cli/test_snippets.py",
     "runs/test_trackers.py",
     "cli/test_journeys.py",
     "deploy/transport/test_request_filter.py",

@@ -1,5 +1,6 @@
 """Commands and outputs in the README and the documentation are the real ones."""
 
+import ast
 import json
 import re
 import runpy
@@ -208,7 +209,7 @@ HABITS = re.compile(
     r"|\bembedded fleet\b|\bhand(?:s|ed)? up\b|\bjudge[ds]?\b|\breal fleet\b|\bunder masks\b"
     r"|\bsecure sums\b|\blying server\b|\bgo(?:es)? on\b|\blevel model\b|\breckoned\b"
     r"|\bwhat (?:is|was) (?:there|left|known|kept|asked)\b|\ba thing\b|\bdepot\b"
-    r"|\bone's own\b|\bbesides\b|\berror bars\b|, too\b|\bin the mean\b",
+    r"|\bone's own\b|\bbesides\b|\berror bars\b|, too[.,;]|\bin the mean\b",
     re.IGNORECASE,
 )
 """Phrases that the vocabulary of the project replaces."""
@@ -234,6 +235,34 @@ def test_no_page_has_the_habits_that_the_vocabulary_replaces(name: str) -> None:
     text = help_texts() if name == "help texts" else READ[name].read_text(encoding="utf-8")
     result = [text[max(0, m.start() - 40) : m.end() + 30] for m in HABITS.finditer(text)]
     assert not result
+
+
+SOURCES = [
+    path
+    for folder in ("fedwatt", "comparison", "reproduction")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
+
+
+def messages(source: Path) -> list[str]:
+    """Return the strings of a module that are no docstrings."""
+    nodes = list(ast.walk(ast.parse(source.read_text(encoding="utf-8"))))
+    docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
+    return [
+        str(node.value)
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings
+    ]
+
+
+def test_no_message_has_the_habits_that_the_vocabulary_replaces() -> None:
+    offending = [
+        f"{source.name}: {text}"
+        for source in SOURCES
+        for text in messages(source)
+        if HABITS.search(text)
+    ]
+    assert offending == []
 
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))

@@ -1,11 +1,9 @@
-"""Files that are whole or not there, and folders changed by one at a time."""
-
-from threading import Event, Thread
+"""Files that are whole or not there."""
 
 import pytest
 
 from fedwatt.errors import RunError
-from fedwatt.files import append_rows, exclusively, read_rows, write_atomically, write_text
+from fedwatt.files import append_rows, read_rows, write_atomically, write_text
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path) -> None:
@@ -20,26 +18,6 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path) -> None:
         write_atomically(file, fail)
     assert [path.name for path in file.parent.iterdir()] == ["a.txt"]
     assert file.read_text() == "old"
-
-
-def test_one_at_a_time_is_inside_a_folder(tmp_path) -> None:
-    arrived = Event()
-    inside = Event()
-
-    def other() -> None:
-        arrived.set()
-        with exclusively(tmp_path / "new"):
-            inside.set()
-
-    thread = Thread(target=other)
-    with exclusively(tmp_path / "new"):
-        thread.start()
-        arrived.wait()
-        assert not inside.wait(0.1)
-        with exclusively(tmp_path / "another"):
-            pass
-    assert inside.wait(10)
-    thread.join()
 
 
 def test_lines_are_added_after_the_last_whole_one(tmp_path) -> None:
@@ -58,28 +36,3 @@ def test_lines_are_added_after_the_last_whole_one(tmp_path) -> None:
     path.write_bytes(b"never a whole line")
     append_rows(path, ["first"])
     assert read_rows(path) == ["first"]
-
-
-def test_an_error_inside_lets_the_next_one_in(tmp_path) -> None:
-    with pytest.raises(ValueError), exclusively(tmp_path):
-        raise ValueError
-    with exclusively(tmp_path):
-        pass
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path) -> None:
-    (tmp_path / "file").write_text("")
-    with (
-        pytest.raises(RunError, match=r"Cannot write .*below"),
-        exclusively(tmp_path / "file" / "below"),
-    ):
-        pass
-
-
-def test_a_folder_that_cannot_be_locked_is_named(tmp_path, monkeypatch) -> None:
-    def refuse(file, how) -> None:
-        raise OSError(38, "Function not implemented")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    with pytest.raises(RunError, match="Function not implemented"), exclusively(tmp_path):
-        pass

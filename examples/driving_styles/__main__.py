@@ -26,8 +26,8 @@ def main() -> None:
         trained.federation,
         trained.state.final_weights,
         trained.label,
-        most=options.max_clusters,
-        fewest=options.min_vehicles,
+        max_clusters=options.max_clusters,
+        min_vehicles=options.min_vehicles,
     )
     print(styles.sentence)
     for cluster in range(styles.clusters):

@@ -85,21 +85,21 @@ def find_styles(
     weights: Tensor,
     method: str,
     *,
-    most: int = MOST_CLUSTERS,
-    fewest: int = FEWEST_VEHICLES,
+    max_clusters: int = MOST_CLUSTERS,
+    min_vehicles: int = FEWEST_VEHICLES,
     on_seed: Callable[[int], None] = lambda seed: None,
 ) -> Styles:
     """Styles of the vehicles that train, as seen by global models `weights` [R, D] of all seeds.
 
-    At most `most` of them, of at least `fewest` vehicles each. `on_seed` is called as each seed's
-    model is taken up.
+    At most `max_clusters`, of at least `min_vehicles` vehicles each. `on_seed` is called before
+    each seed's model is used.
     """
     model = federation.model
     clients = [c for c in federation.fleet.clients if not c.held_out]
-    most = min(most, len(clients) // fewest)
+    most = min(max_clusters, len(clients) // min_vehicles)
     if most < 2:
         raise DataError(
-            f"{len(clients)} vehicles make no two styles of at least {fewest} vehicles each."
+            f"{len(clients)} vehicles make no two styles of at least {min_vehicles} vehicles each."
         )
     if not model.has_representation:
         raise SettingError(
@@ -113,8 +113,8 @@ def find_styles(
         points = places(clients, model, own[: model.layout.size].cpu())
         rng = generator(seed, "styles")
         spread = points.std(axis=0)
-        found = explained(points, spread, most, rng, fewest=fewest)
-        seen.append(excess(found, len(points), spread, rng, fewest=fewest))
+        found = explained(points, spread, most, rng, fewest=min_vehicles)
+        seen.append(excess(found, len(points), spread, rng, fewest=min_vehicles))
         alone = np.zeros(len(points), dtype=np.int64)
         groups.append([alone if c is None else c.of(points) for c in found.clusterings])
     best = int(np.mean([one.above for one in seen], axis=0).argmax())

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
-from fedwatt.files import write_bytes, write_text
+from fedwatt.files import write_text
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 # Without markup: a path or a label may hold brackets, and messages speak of [[method]] tables.
 console = Console(markup=False, highlight=False)
@@ -76,14 +76,6 @@ def ruled_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def write_figure(path: Path, figure: "Figure") -> None:
-    """Write a figure as SVG and print its place."""
-    from fedwatt.report.page import saved
-
-    write_bytes(path, saved(figure))
-    console.print(f"Figure: {path}")
 
 
 def write_page(path: Path, page: str) -> None:

@@ -49,7 +49,8 @@ BEFORE = (
 """What is in a run folder before enough vehicles have enrolled for the run to begin."""
 
 State = Annotated[
-    Path, typer.Option("--state", help="Use this folder for the vehicle's state between rounds.")
+    Path | None,
+    typer.Option("--state", help="Use this folder for the vehicle's state, or else KEYS/state."),
 ]
 Run = Annotated[Path, typer.Argument(help="Run folder, or a folder of runs: the newest counts.")]
 Address = Annotated[
@@ -101,7 +102,7 @@ def vehicle(
     folder: Annotated[Path, typer.Argument(help="Folder of this vehicle in its fleet.")],
     keys: Keys,
     address: Address = LOCAL,
-    state: State = Path("state"),
+    state: State = None,
     threads: Annotated[int, typer.Option(help="Limit the threads of training.")] = 1,
     nice: Annotated[
         int, typer.Option(help="Set the niceness of the computing process, 0 to 19.")
@@ -119,6 +120,7 @@ def vehicle(
     from fedwatt.deploy.vehicle.handler import open_vehicle
     from fedwatt.files import holding
 
+    state = state or keys / "state"  # in any working directory: a new state answers rounds again
     client = open_vehicle(folder, state, keys, threads=threads, nice=nice)
     if dry_run:
         console.print(f"{client.name}: data and keys are in order. Nothing was sent.")
@@ -274,4 +276,4 @@ def restore_backup(
         console.print(f"Put back the private key {folder / name}")
     for name in content.runs:
         again = f"fedwatt deploy run --resume --out {folder / 'runs' / name}"
-        console.print(f"Go on with: {again} --store {folder / 'store'}")
+        console.print(f"Continue with: {again} --store {folder / 'store'}")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedwatt.cli.console import Json, Panels, console, print_json, ruled_table, write_figure
+from fedwatt.cli.console import Json, Panels, console, print_json, ruled_table
 from fedwatt.cli.data.shared import Fleet, Out
 from fedwatt.cli.options import Assignments
 from fedwatt.errors import DataError
@@ -55,13 +55,11 @@ def map_(
 def compare_(
     elevation_map: MapFile,
     model: Annotated[Path, typer.Argument(help="Terrain model: .hgt, GeoTIFF, .csv or .parquet.")],
-    plot: Annotated[Path | None, typer.Option(help="Draw a figure into this SVG file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Compare a learned map with a terrain model."""
     from fedwatt.elevation.compare import compare_with_reference
     from fedwatt.elevation.store import read_map_file
-    from fedwatt.report.figures.elevation import agreement_figure
     from fedwatt.telemetry.terrain_model import read_terrain_model
 
     learned = read_map_file(map_file(elevation_map))
@@ -71,8 +69,6 @@ def compare_(
         print_json(rows)
     else:
         console.print(ruled_table("", ("", ""), rows.items()))
-    if plot is not None:
-        write_figure(plot, agreement_figure(agreement))
 
 
 def _agreement_rows(agreement: "TerrainAgreement") -> dict[str, str]:

@@ -84,7 +84,7 @@ Assignments = Annotated[
 
 
 def _trust(names: list[str] | None) -> list[str] | None:
-    """Let the files of this command name this code."""
+    """Let files that this command reads name the code `names`, which is then run."""
     plugins.trust(*names or [])
     return names
 

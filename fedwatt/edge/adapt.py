@@ -188,7 +188,7 @@ def _chosen(card: ModelCard, trips: int, tuned: PersonalisedModel | None) -> str
     if tuned is not None and tuned.steps:
         network = f"network fine-tuned by {tuned.steps:,} steps at {tuned.learning_rate:g}"
     if card.network_weight < 1:
-        network += " in the mean with a ridge"
+        network += " mixed with a ridge"
     parts = [scaling, network]
     if "nodes" in card.elevation:
         parts.append(f"elevation map of {card.elevation['nodes']:,} nodes")

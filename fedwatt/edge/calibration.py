@@ -239,7 +239,7 @@ def calibrate(
 ) -> Calibration:
     """Return the scales from training trips, factors from validation trips; all of one vehicle."""
     if not training or not validation:
-        raise DataError("Error bars need at least one training trip and one validation trip.")
+        raise DataError("Prediction intervals need a training trip and a validation trip.")
     scale, floor = fit_scale(
         np.concatenate([window_basis(o.windows_wh, o.speed_mps) for o in training]),
         np.concatenate([np.abs(o.windows_wh - o.measured_wh) for o in training]),
@@ -274,7 +274,7 @@ def calibrate(
         source = "validation and training trips"
     if math.isinf(window_factor) or math.isinf(trip_factor):
         raise DataError(
-            f"Error bars at {level:.0%} need at least {fewest_trips(level)} trips; "
+            f"Prediction intervals at {level:.0%} need at least {fewest_trips(level)} trips; "
             f"the vehicle has {len(training) + len(validation)}. Record more, or lower the level."
         )
     return Calibration(

@@ -177,7 +177,7 @@ class SecondClock:
         """Return seconds done + 1 to `until`, [seconds, channels]; NaN for a channel without a
         reading.
 
-        What they no longer need is forgotten.
+        Readings that later seconds do not need are forgotten.
         """
         edges_s = np.arange(self.done, until + 1, dtype=np.float64)
         rows = np.full((until - self.done, len(self.channels)), np.nan)

@@ -101,7 +101,7 @@ def personalised(
         weights = read_personalised_file(state.personalised(trained.method), vehicle.name)
     elif (Path(run) / "deployment.json").exists():
         raise RunError(
-            f"The personalised models of {run} were made on a real fleet, and that of vehicle "
+            f"The personalised models of {run} were made on a deployed fleet, and that of vehicle "
             f"'{vehicle.name}' is on its own disk. Give its --state folder here as well."
         )
     else:

@@ -162,6 +162,7 @@ def drive_page(figures: Iterable[Drawn], looks: Mapping[str, Look], **values: An
                 "title": title,
                 "caption": caption,
                 "svg": inline(saved(figure), name, title, colours),
+                "tall": figure.get_figheight() > HEIGHT_IN + 1,
             }
             for name, title, caption, figure in figures
         ],

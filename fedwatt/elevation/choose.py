@@ -117,7 +117,7 @@ def map_errors(
 ) -> MapErrors:
     """Return the validation errors of a vehicle for shared maps with its private map on top.
 
-    Segments count whose climb is known with the first.
+    Only segments whose climb is known with the first map count.
     """
     evaluated = survey.validation
     zeros = np.zeros(len(shared) - 1)

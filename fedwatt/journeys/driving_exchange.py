@@ -58,7 +58,7 @@ class DrivingRequest:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays of a message about it."""
+        """The values by name, as a message holds them."""
         return {"keys": self.keys}
 
     @property

@@ -373,6 +373,7 @@ class FleetRoutes:
     def _personal(
         self, target: str, samples: RouteSamples, contributed: bool
     ) -> tuple[Coefficients, Bars]:
+        """Return a vehicle's coefficients, (β₀ + β_v) s_v times its mass factor, and error bars."""
         fleet = self.effects[target]
         counts = self.counts[target]
         trips = samples.of(target)
@@ -388,11 +389,7 @@ class FleetRoutes:
             quantiles(counts["unknown"]),
             np.array(fleet.noise),
         )
-        return vehicle_coefficients(fleet, samples, target), bars
-
-
-def vehicle_coefficients(fleet: FleetEffects, samples: RouteSamples, target: str) -> Coefficients:
-    """Return the coefficients of a vehicle: (β₀ + β_v) s_v times its mass factor, [17]."""
-    effects = vehicle_effects(fleet, samples.of(target))
-    beta = (fleet.mean + effects.beta) * effects.scale / fleet.unit
-    return Coefficients(beta * mass_factor(target, samples.mass_kg), effects.scale)
+        effects = vehicle_effects(fleet, trips)
+        beta = (fleet.mean + effects.beta) * effects.scale / fleet.unit
+        beta = beta * mass_factor(target, samples.mass_kg)
+        return Coefficients(beta, effects.scale), bars

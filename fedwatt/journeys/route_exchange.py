@@ -85,7 +85,7 @@ class SharedDriving:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays of a message."""
+        """The values by name, as a message holds them."""
         driving = self.driving
         cells = {"keys": driving.keys, "sums": driving.sums.ravel(), "vehicles": driving.vehicles}
         return (
@@ -187,7 +187,7 @@ class RouteRequest:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays of a message."""
+        """The values by name, as a message holds them."""
         message: dict[str, NDArray[Any]] = {
             f"{target}.effects": _packed(effects) for target, effects in self.effects.items()
         }

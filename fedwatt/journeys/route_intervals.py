@@ -58,15 +58,9 @@ def relative_errors(measured: FloatArray, predicted: FloatArray, noise: float) -
 
 def error_counts(errors: FloatArray, kilometres: FloatArray) -> FloatArray:
     """Return the counts of relative errors by bin and class of length, [3 · 320]."""
-    classes = length_class(kilometres)
-    each = [counted_errors(errors[classes == number]) for number in range(len(MIDDLES_KM))]
-    return np.concatenate(each)
-
-
-def counted_errors(errors: FloatArray) -> FloatArray:
-    """Return the counts of relative errors by bin, [320]."""
     place = np.floor((np.clip(errors, -WIDEST, WIDEST) / WIDEST + 1) / 2 * BINS).astype(np.int64)
-    return np.bincount(np.clip(place, 0, BINS - 1), minlength=BINS).astype(np.float64)
+    bins = length_class(kilometres) * BINS + np.clip(place, 0, BINS - 1)
+    return np.bincount(bins, minlength=len(MIDDLES_KM) * BINS).astype(np.float64)
 
 
 def quantiles_of(counts: FloatArray, levels: FloatArray) -> FloatArray:

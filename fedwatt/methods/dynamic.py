@@ -74,7 +74,7 @@ class DynamicServer(ServerRule):
 
     @property
     def counts_alike(self) -> bool:
-        """Always: windows count through α_k."""
+        """Always true: the numbers of windows are in the α_k already."""
         return True
 
     def state(self, model: Model) -> Rows:

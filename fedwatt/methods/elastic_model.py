@@ -93,11 +93,11 @@ class ElasticModel(Model):
         return torch.cat([base, uniform(rng, exits, {n: w**-0.5 for n, w in widths.items()})])
 
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
-        """Return the result of the base model."""
+        """Return the representation of the base model."""
         return self.base.representation(parts, windows)
 
     def head(self, parts: Parts, representation: Tensor) -> Tensor:
-        """Return the result of the base model."""
+        """Return the predictions of the base model."""
         return self.base.head(parts, representation)
 
     def gradient(
@@ -113,7 +113,7 @@ class ElasticModel(Model):
     def along(
         self, weights: Tensor, directions: Tensor, offsets: Tensor, windows: Tensor
     ) -> Tensor:
-        """Return the result of the base model."""
+        """Return the predictions of the base model on each line; exits are not in them."""
         size = self.base.layout.size
         return self.base.along(weights[:size], directions[..., :size], offsets, windows)
 

@@ -94,11 +94,11 @@ class PrivateAverage(ServerRule):
 
     @property
     def counts_alike(self) -> bool:
-        """Always: one vehicle moves the sum by at most c."""
+        """Always true: one vehicle must not move the sum by more than c."""
         return True
 
     def sum_fault(self) -> str:
-        """Refuse adaptive clipping with sums."""
+        """Return why adaptive clipping does not work with secure sums; empty if it is off."""
         if self.clipping == "fixed":
             return ""
         return (

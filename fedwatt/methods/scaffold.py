@@ -92,7 +92,7 @@ class Scaffold(ServerRule):
 
     @property
     def counts_alike(self) -> bool:
-        """In the authors' form."""
+        """True in the form of its paper, which weights vehicles equally."""
         return self.weighting == "uniform"
 
     def state(self, model: Model) -> Rows:

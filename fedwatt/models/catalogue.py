@@ -33,11 +33,6 @@ def user_network(name: str) -> plugins.Plugin:
     return plugins.resolve(name, "model", WANTED, _fits)
 
 
-def user_model(name: str, window: int, features: int, hidden: Sequence[int]) -> Model:
-    """Return the network behind a reference, made for windows [window, features]."""
-    return made(name, user_network(name).value, window, features, tuple(hidden))
-
-
 @cache
 def made(name: str, make: Any, window: int, features: int, hidden: tuple[int, ...] = ()) -> Model:
     """Return the model that `make` builds for windows [window, features]; `name` is for messages.
@@ -111,7 +106,7 @@ def get_model(name: str, *, window: int, features: int, hidden: Sequence[int] = 
     32897
     """
     if name not in MODELS and plugins.refers(name, "model"):
-        return user_model(name, window, features, hidden)
+        return made(name, user_network(name).value, window, features, tuple(hidden))
     refuse_unknown(name)
     if name == OWN:
         raise SettingError(

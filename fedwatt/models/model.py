@@ -342,7 +342,7 @@ class LinearHead(Model):
 
     @property
     def head_names(self) -> tuple[str, ...]:
-        """The output layer."""
+        """The two tensors of the output layer."""
         return OUTPUT
 
     def head(self, parts: Parts, representation: Tensor) -> Tensor:

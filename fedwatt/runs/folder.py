@@ -52,15 +52,15 @@ def refuse_other_run(config: RunConfig, out: Path, resume: bool) -> None:
     stored = from_toml(text, str(path))
     if changed := changed_since(text, stored.plugins):
         raise RunError(
-            f"{sentence(changed, f'the run in {out} was begun')} A run goes on as it was begun: "
-            "put the code back, or choose another --out."
+            f"{sentence(changed, f'the run in {out} was begun')} A resumed run has the "
+            "code that it began with: put it back, or choose another --out."
         )
     if run_hash(stored) != run_hash(config):
         other = differences(_what_counts(stored), _what_counts(config))
         raise RunError(
-            f"{out} holds a run with another configuration: {'; '.join(other)}. A run goes on as "
-            "it was begun, its number of rounds included. Leave these changes out, or choose "
-            "another --out."
+            f"{out} holds a run with another configuration: {'; '.join(other)}. A resumed "
+            "run keeps its configuration, the number of rounds included. Leave these changes out, "
+            "or choose another --out."
         )
 
 

@@ -1,7 +1,7 @@
 """The journeys part of a run: mixtures with ridges, trip priors, intervals and routes.
 
 RUN/fleet_ridge.json    the fleet's ridge, where `model.mixture` is on (`journeys.ridge`)
-RUN/trip_prior.json     by method, the sizes of a trip's residuals (`journeys.prior`)
+RUN/trip_prior.json     by method, the sizes of a trip's residuals (`journeys.intervals`)
 RUN/intervals.json      by method, the scores of its vehicles (`journeys.intervals`)
 RUN/unseen.json         the mean scaling of its vehicles, and by method the scores that each of them
                         would have without trips of its own

@@ -101,7 +101,7 @@ def _opened(run: Path) -> Iterator[Any]:
     if not path.is_file():
         raise RunError(
             f"{run} is not a finished run: it has no {MODEL_FILE}. Train one with 'fedwatt "
-            "run', or go on with an interrupted one with --resume."
+            "run', or continue an interrupted one with --resume."
         )
     try:
         with safe_open(path, framework="numpy") as file:

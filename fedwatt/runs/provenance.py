@@ -71,22 +71,6 @@ def provenance(device: torch.device, *, deterministic: bool = False) -> dict[str
     }
 
 
-def same_kind(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Return the differences of two provenances that numbers may depend on.
-
-    The number of threads is not among it, and neither is the commit: engines of one version give
-    the same numbers.
-    """
-    on_gpu = first.get("device") != "cpu"
-    names = ("engine", "device", *(("driver", "cuda") if on_gpu else ("processor", "compiler")))
-    differing = [name for name in names if first.get(name) != second.get(name)]
-    versions = [item.get("versions", {}) for item in (first, second)]
-    differing += [name for name in ("torch", "numpy") if len({v.get(name) for v in versions}) > 1]
-    if not (first.get("deterministic") and second.get("deterministic")):
-        differing.append("deterministic")
-    return differing
-
-
 @cache
 def commit() -> str:
     """Hash of the commit, with "+changes" where code differs from it; "unknown" outside of one."""

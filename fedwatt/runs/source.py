@@ -64,7 +64,7 @@ def open_fleet(
 
 @cache
 def _warn_of_one_vehicle(fleet: str) -> None:
-    """Warn once, although a run with elevation opens its fleet several times."""
+    """Warn of a fleet of one vehicle, once even if a run opens the fleet several times."""
     log.warning(
         "The fleet %s has one vehicle, so there is nothing to federate: every method "
         "trains that vehicle alone. If its recording holds several, import it again with "

@@ -275,7 +275,7 @@ class Trained:
             number = self.fleet.names.index(vehicle)
             return self.federation.personalised_models(self.method, self.state)(place, [number])[0]
         if self.folder is None:
-            raise SettingError(f"'{vehicle}' has no model of its own. personalise() makes one.")
+            raise SettingError(f"'{vehicle}' has no personalised model. personalise() makes one.")
         parts = read_personalised(self.folder, self.label, seed, vehicle)
         file = personalised_file(self.folder, self.label, seed, vehicle)
         return torch.from_numpy(flat(parts, self.federation.model.layout, file))

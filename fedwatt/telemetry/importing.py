@@ -255,7 +255,7 @@ class FrameReader(MappingReader):
         self._frame = frame
 
     def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
-        """Put all rows into the spill."""
+        """Write the frame to a file and read that, as `MappingReader` reads its files."""
         with TemporaryDirectory(prefix="fedwatt-") as folder:
             file = Path(folder) / "frame.parquet"
             self._frame.write_parquet(file)

@@ -114,7 +114,7 @@ class Vehicle:
     def __post_init__(self) -> None:
         object.__setattr__(self, "trips", tuple(self.trips))
         if not self.name:
-            raise DataError("A vehicle has an empty name. Give every vehicle a name of its own.")
+            raise DataError("A vehicle has an empty name. Give every vehicle another name.")
         if self.kind not in KINDS:
             raise DataError(f"Vehicle '{self.name}': {unknown('kind', self.kind, KINDS)}")
         if self.labels not in (*LABELS, UNLABELLED):

@@ -247,7 +247,7 @@ def test_ctrl_c_stops_cleanly_and_can_be_continued(folder: Path) -> None:
         (["run", "--out", "flat.toml"], "flat.toml is a file, and --out names a folder."),
         (["run", "--resume", "--out", "new"], "new holds no run, so there is nothing to continue."),
         (["run", "--resume", "--out", "fleet"], "Without --resume a new run begins"),
-        (["run", "--resume", "--out", "run", "--rounds", "3"], ": training.rounds 2 → 3. A run"),
+        (["run", "--resume", "--out", "run", "--rounds", "3"], ": training.rounds 2 → 3."),
         (["data", "describe", "nowhere"], "nowhere"),
         (["data", "generate", "--out", "run"], "not empty"),
         (["report", "nowhere"], "nowhere"),

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedwatt.edge.handlers import Handlers, first_problem
 from fedwatt.synthetic.fleet import synthetic_vehicles
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import write_fleet, write_vehicle
@@ -163,7 +164,7 @@ ONLY_PARSED = {
     "make ": "sets up or tests the project itself; CI runs it",
     ". .venv/": "as above",
     "pip install": "needs a network",
-    "curl ": "tests/edge/test_service.py asks the service",
+    "curl ": "test_the_requests_of_the_service_page_are_answered, without a network",
     "FEDWATT_TOKEN": SERVES + "tests/edge/test_service.py",
     "fedwatt serve": SERVES + "tests/edge/test_service.py",
     "fedwatt watch ": SERVES + "tests/report/test_live.py",
@@ -232,6 +233,17 @@ def test_lines_run_in_their_order(page: Path, type_in: Typed, tmp_path: Path) ->
     for line in to_run(page):
         status, printed = type_in(*words_of(line, page.name))
         assert status == 0, f"{line}\n{printed}"
+
+
+def test_the_requests_of_the_service_page_are_answered() -> None:
+    text = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+    (typed,) = re.findall(r"-d '(.*?)'", text, re.DOTALL)
+    (template,) = re.findall(r"payload_template: >-\n(.*?)\n +scan_interval", text, re.DOTALL)
+    for request in (typed, re.sub(r"\{\{.*?\}\}", "20", template)):
+        body = json.loads(request)
+        assert first_problem(body, "RouteRequest") is None
+        answer = Handlers.of("leaf-24").route(body)["answer"]
+        assert answer.startswith("You arrive with "), answer
 
 
 def test_every_reason_is_of_a_line() -> None:

@@ -91,7 +91,7 @@ def test_few_validation_trips_are_helped_out_by_training_trips():
     assert math.isfinite(bars.trip_factor) and math.isfinite(bars.window_factor)
     with pytest.raises(DataError, match="need at least 9 trips; the vehicle has 5"):
         calibrate(trips[:3], trips[3:5])
-    with pytest.raises(DataError, match="one training trip and one validation trip"):
+    with pytest.raises(DataError, match="a training trip and a validation trip"):
         calibrate(trips, [])
 
 

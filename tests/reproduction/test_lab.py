@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import RunError
-from fedwatt.files import exclusively
 from reproduction.cell import key_of
 from reproduction.controls import baseline_cells
-from reproduction.lab import Lab
+from reproduction.lab import Lab, exclusively
 from reproduction.record import CORE_SECONDS, read_records, same_training
 from reproduction.scale import SCALES
 from reproduction.tuning import prerequisites
@@ -182,3 +181,48 @@ def test_baselines_without_federation_are_tuned_as_fedavg_is() -> None:
             federated = prerequisites(replace(baseline, work="federated"), scale)
             assert {trial.work for trial in trials} == {baseline.work} and len(trials) == count
             assert [replace(trial, work="federated") for trial in trials] == list(federated)
+
+
+def test_one_at_a_time_is_inside_a_folder(tmp_path) -> None:
+    arrived = Event()
+    inside = Event()
+
+    def other() -> None:
+        arrived.set()
+        with exclusively(tmp_path / "new"):
+            inside.set()
+
+    thread = Thread(target=other)
+    with exclusively(tmp_path / "new"):
+        thread.start()
+        arrived.wait()
+        assert not inside.wait(0.1)
+        with exclusively(tmp_path / "another"):
+            pass
+    assert inside.wait(10)
+    thread.join()
+
+
+def test_an_error_inside_lets_the_next_one_in(tmp_path) -> None:
+    with pytest.raises(ValueError), exclusively(tmp_path):
+        raise ValueError
+    with exclusively(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(RunError, match=r"Cannot write .*below"),
+        exclusively(tmp_path / "file" / "below"),
+    ):
+        pass
+
+
+def test_a_folder_that_cannot_be_locked_is_named(tmp_path, monkeypatch) -> None:
+    def refuse(file, how) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(RunError, match="Function not implemented"), exclusively(tmp_path):
+        pass

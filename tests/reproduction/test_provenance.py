@@ -3,9 +3,12 @@
 import json
 from dataclasses import replace
 
+import torch
+
 from fedwatt.engine.version import VERSION
+from fedwatt.runs.provenance import provenance
 from reproduction.cell import Cell
-from reproduction.record import MADE_WITH, read_records, write_records
+from reproduction.record import MADE_WITH, read_records, same_kind, write_records
 from reproduction.tables import device_and_engine, made_with_table
 from tests.reproduction.records import PROVENANCE, made
 
@@ -28,3 +31,18 @@ def test_another_engine_is_told() -> None:
         *("2", "cpu", str(VERSION), "0.1.0", "0123456789+changes"),
         *("2.13.0", "570.1", "one", "2", "yes"),
     )
+
+
+def test_what_numbers_may_depend_on() -> None:
+    origin = provenance(torch.device("cpu"))
+    assert same_kind(origin, origin | {"threads": 64, "commit": "another"}) == []
+    assert same_kind(origin, origin | {"engine": 0}) == ["engine"]
+    assert same_kind(origin, origin | {"processor": "another"}) == ["processor"]
+    newer = origin["versions"] | {"torch": "3.0"}
+    assert same_kind(origin, origin | {"versions": newer}) == ["torch"]
+    everything = ["engine", "device", "processor", "compiler", "torch", "numpy", "deterministic"]
+    assert same_kind(origin, {}) == everything
+    gpu = origin | {"device": "NVIDIA H200", "driver": "570.1", "deterministic": True}
+    assert same_kind(gpu, gpu | {"processor": "another"}) == []
+    assert same_kind(gpu, gpu | {"driver": "580.1"}) == ["driver"]
+    assert same_kind(gpu, gpu | {"deterministic": False}) == ["deterministic"]

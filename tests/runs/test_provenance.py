@@ -4,7 +4,7 @@ import torch
 
 from fedwatt.engine.version import VERSION
 from fedwatt.runs import provenance as module
-from fedwatt.runs.provenance import provenance, same_kind
+from fedwatt.runs.provenance import provenance
 
 CPU = torch.device("cpu")
 
@@ -28,18 +28,3 @@ def test_without_a_repository_the_commit_is_unknown(monkeypatch, tmp_path) -> No
     module.commit.cache_clear()
     assert module.commit() == "unknown"
     module.commit.cache_clear()
-
-
-def test_what_numbers_may_depend_on() -> None:
-    origin = provenance(CPU)
-    assert same_kind(origin, origin | {"threads": 64, "commit": "another"}) == []
-    assert same_kind(origin, origin | {"engine": 0}) == ["engine"]
-    assert same_kind(origin, origin | {"processor": "another"}) == ["processor"]
-    newer = origin["versions"] | {"torch": "3.0"}
-    assert same_kind(origin, origin | {"versions": newer}) == ["torch"]
-    everything = ["engine", "device", "processor", "compiler", "torch", "numpy", "deterministic"]
-    assert same_kind(origin, {}) == everything
-    gpu = origin | {"device": "NVIDIA H200", "driver": "570.1", "deterministic": True}
-    assert same_kind(gpu, gpu | {"processor": "another"}) == []
-    assert same_kind(gpu, gpu | {"driver": "580.1"}) == ["driver"]
-    assert same_kind(gpu, gpu | {"deterministic": False}) == ["deterministic"]

@@ -195,7 +195,7 @@ def test_personal_models(trained: Trained, fleet: Fleet, tmp_path: Path) -> None
     back = load(tuned.save(tmp_path / "own"))
     expected = tuned.predict(fleet)["car-003"]
     np.testing.assert_allclose(back.predict(fleet)["car-003"], expected, rtol=1e-6)
-    with pytest.raises(SettingError, match="has no model of its own"):
+    with pytest.raises(SettingError, match="has no personalised model"):
         trained.predict(fleet, model="personalised")
     with pytest.raises(SettingError, match="say whose"):
         tuned.export(tmp_path / "model.onnx")

@@ -52,7 +52,7 @@ def vehicles(ramps: list[float]) -> list[Vehicle]:
 
 def looked_at(fleet: Fleet) -> Styles:
     federation = Federation(fleet, training=Training(rounds=3, learning_rate=0.02), seeds=(1, 2))
-    return styles_of(federation, most=3)
+    return styles_of(federation, max_clusters=3)
 
 
 def styles_of(federation: Federation, **options: int) -> Styles:

@@ -103,7 +103,7 @@ def _files(store: Path | None, runs: Sequence[Path]) -> Iterator[tuple[str, Path
 
 
 def _turn(path: Path) -> tuple[bool, bool, str]:
-    """Return a key that puts the newest checkpoints, which stay longest, and LAST at the ends."""
+    """Return a key whose descending order begins with the newest checkpoint and ends with LAST."""
     return path.parent.name.startswith(CHECKPOINT), path.name != LAST, str(path)
 
 

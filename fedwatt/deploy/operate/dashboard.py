@@ -38,7 +38,7 @@ Sample = tuple[Mapping[str, str], float | int | None]
 
 @dataclass(frozen=True)
 class Dashboard:
-    """Answers for one fleet."""
+    """The page of one fleet and the numbers that it requests."""
 
     view: FleetView
 
@@ -103,9 +103,9 @@ def _families(view: FleetView) -> Iterator[Iterable[str]]:
     doing = run.state
     outcomes = list(run.in_round.values())
     running = None if doing is None else int(doing.doing.startswith(RUNNING))
-    yield _family("run_running", "Whether the run goes on now.", [({}, running)])
+    yield _family("run_running", "1 while the run continues, else 0.", [({}, running)])
     up = None if server is None else int(not server.trouble)
-    yield _family("server_up", "Whether the fleet's server answers.", [({}, up)])
+    yield _family("server_up", "1 while the fleet's server answers, else 0.", [({}, up)])
     yield _family("vehicles_enrolled", "Vehicles of the run.", [({}, len(run.members))])
     yield _family("vehicles_online", "Vehicles that are connected.", [({}, view.online())])
     yield _family(

@@ -448,7 +448,7 @@ class FleetView:
         folder = self.run.folder
         if self.run.state is None:
             raise RunError(
-                f"There is no run of a real fleet in {folder}. 'fedwatt deploy run --out "
+                f"There is no run of a deployed fleet in {folder}. 'fedwatt deploy run --out "
                 f"{folder}' starts one."
             )
         for method in self.methods():

@@ -99,7 +99,7 @@ class Quorum:
             sleep(PAUSE)
             present = connected()
         if self.why:
-            log.info("goes on after round %d: %s there", done, counted(present, "vehicle"))
+            log.info("continues after round %d: %s connected", done, counted(present, "vehicle"))
             self.why = ""
             self.run.note(RUNNING)
 
@@ -139,7 +139,7 @@ class Quorum:
 
 @dataclass(frozen=True)
 class Progress:
-    """By the vehicles' names; one that is not there never did it."""
+    """State of a deployed method beside its models, by vehicle; a vehicle left out never did it."""
 
     counted: Mapping[str, int] = field(default_factory=dict)
     """The last round in which a vehicle's update counted."""

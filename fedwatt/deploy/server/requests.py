@@ -179,7 +179,7 @@ class Requests:
 
 
 def read_reply(form: ReplyForm, received: Received) -> Reply:
-    """Return the outcome that a channel's result stands for."""
+    """Return the outcome of one node: its opened message, or why there is none."""
     if isinstance(received, str):
         return Reply(FAILED, None, received)
     try:

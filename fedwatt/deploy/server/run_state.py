@@ -48,7 +48,7 @@ class SumTotal:
 
 @dataclass
 class RunState:
-    """The numbers of a run."""
+    """The plan, counts and status in RUN/deployment.json."""
 
     path: Path
     plan: str

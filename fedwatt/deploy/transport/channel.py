@@ -8,7 +8,7 @@ read is its vehicle's trouble alone.
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
@@ -32,12 +32,13 @@ TROUBLES = {
     int(ErrorCode.NODE_UNAVAILABLE): "its connection ended before it replied",
     int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION): "it could not reply; its own log says why",
 }
-BATCH = 250
-"""Requests that are pushed at a time: the first vehicles work while the last are asked."""
 
 
 class PublicChannel:
     """Carries messages through the Grid's public methods."""
+
+    batch: ClassVar[int] = 25
+    """Requests that are announced at a time: vehicles poll for parts that are not there yet."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
@@ -55,8 +56,8 @@ class PublicChannel:
         contents = {id(body): messages.content(body) for body in requests.values()}
         accepted: dict[str, int] = {}
         everyone = list(requests)
-        for start in range(0, len(everyone), BATCH):
-            nodes = everyone[start : start + BATCH]
+        for start in range(0, len(everyone), self.batch):
+            nodes = everyone[start : start + self.batch]
             pushed = [
                 Message(contents[id(requests[node])], node, messages.TYPE, ttl=max(seconds, 1.0))
                 for node in nodes
@@ -106,6 +107,8 @@ class PublicChannel:
 
 class FastChannel(PublicChannel):
     """Carries single-request messages, over the Grid's own connection."""
+
+    batch = 250
 
     def __init__(self, grid: Any) -> None:
         super().__init__(grid)

@@ -162,6 +162,8 @@ def is_signed(scope: Scope) -> bool:
 
 def _length(scope: Scope) -> int | None:
     text = _header(scope, b"content-length")
+    if _header(scope, b"transfer-encoding"):  # in chunks, of any number, whatever else it says
+        return None
     return int(text) if text.isdigit() and len(text) < 16 else None
 
 

@@ -58,11 +58,13 @@ def start() -> None:
             from fedwatt.deploy.transport.fast_path import FastPath
 
             app = FastPath(app)
-        timeouts = {
+        settings = {
             "timeout_keep_alive": KEEP_SECONDS,
             "timeout_graceful_shutdown": SHUTDOWN_SECONDS,
+            # Else a header could say that a request comes from this machine.
+            "proxy_headers": False,
         }
-        run(RequestFilter(app, single=fast), **options | timeouts)
+        run(RequestFilter(app, single=fast), **options | settings)
 
     uvicorn.run = filtered
     flower_superlink()

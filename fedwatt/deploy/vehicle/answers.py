@@ -61,7 +61,7 @@ class Slot:
 
     @property
     def track(self) -> tuple[str, str]:
-        """Return what its rounds are counted for."""
+        """Return the kind and method; rounds are counted separately for each such pair."""
         return self.kind, self.method
 
 

@@ -84,7 +84,7 @@ class Task:
 
     @property
     def method(self) -> Method:
-        """Return the method."""
+        """Return the method that the plan names."""
         return self.choice.method
 
     @property

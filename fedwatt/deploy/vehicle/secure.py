@@ -70,7 +70,7 @@ class SecureAggregation:
         return Content(to_plain(shares))
 
     def expected(self, request: Content) -> tuple[SecureTerms, tuple[str, ...]]:
-        """Return terms and vehicles of the exchange that waits for this request's contribution."""
+        """Return terms and vehicles of the secure sum to which this request asks to contribute."""
         stage = self._at(protocol.Shared)
         if purpose_of(request) != stage.terms.purpose:
             raise DataError("the request is not the one that its vehicles agreed on")

@@ -111,7 +111,7 @@ class ElasticKernel(Kernel):
     """For `ElasticModel`; its exits lie behind the model's own weights and are left alone."""
 
     def step(self, model: ElasticModel, batch: int, window: int) -> ModelStep | None:
-        """Return the model's own."""
+        """Return the step in C of the model without its exits."""
         return kernel_for(model.base).step(model.base, batch, window)
 
 

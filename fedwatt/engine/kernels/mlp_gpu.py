@@ -29,7 +29,7 @@ REGISTERS = 256
 products and rules need."""
 
 STRUCTS = """
-/* What a weight's step reads besides itself and its gradient: column by column of the scratch, of
+/* Inputs of a weight's step other than itself and its gradient: column by column of the scratch, of
    which the first is w_(h-1) where a rule looks back. */
 struct Beside {{
     float {columns};
@@ -67,7 +67,7 @@ struct {name} {{
 
 
 def columns(step: CStep) -> dict[str, str]:
-    """Return the inputs of a weight's step besides itself and its gradient, with their origin."""
+    """Map further inputs of a weight's step, beside it and its gradient, to their source in C++."""
     text = " ".join(line for statements in (step.first, step.later) for line in statements.weights)
     sources = {"previous": "anchor"} if step.looks_back else {}
     if re.search(r"\banchor\b", text):

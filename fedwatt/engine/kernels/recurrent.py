@@ -46,9 +46,7 @@ class RecurrentKernel(Kernel):
         )
 
     def step(self, model: GRU | LSTM, batch: int, window: int) -> ModelStep:
-        """Return the scratch memory of recurrent.c: z_t, the gates of all seconds, a few single
-        blocks.
-        """
+        """Return a step in recurrent.c; scratch memory holds z_t and the gates of all seconds."""
         size = model.hidden * batch
         rows = model.hidden + model.features + 1
         seconds = (window + 1) * rows * batch + window * BLOCKS_KEPT[type(model)] * size

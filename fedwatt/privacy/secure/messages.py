@@ -165,7 +165,7 @@ def from_plain(kind: type[Kind], table: Mapping[str, Any], prefix: str = "") -> 
 
 
 def _take(kind: type[Kind], entries: dict[str, Any], prefix: str) -> Kind:
-    """Return a message from `entries`, which lose those that it takes."""
+    """Return a message of one kind; its fields are removed from `entries`."""
     values: dict[str, Any] = {}
     hints = get_type_hints(kind)
     for field in fields(kind):  # type: ignore[arg-type]  # Kind is always a dataclass here

@@ -1,4 +1,4 @@
-"""An elevation map as a figure, and beside a terrain model."""
+"""An elevation map as a figure."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from scipy.interpolate import griddata
 from scipy.spatial import cKDTree
 
-from fedwatt.elevation.compare import TerrainAgreement
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.grid import EARTH_RADIUS_M
 from fedwatt.errors import DataError, SettingError
 from fedwatt.files import write_bytes
 from fedwatt.report.page import saved
-from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
+from fedwatt.report.style import INK, WIDTH_IN, styled
 
 FloatArray = NDArray[np.float64]
 Extent = tuple[float, float, float, float]
@@ -49,7 +48,7 @@ class Relief:
 
     @property
     def colours(self) -> Normalize:
-        """Heights to the part of the colour map that looks like land: no sea, little snow."""
+        """Map heights to the part of the colour map that looks like land: no sea, little snow."""
         low = float(np.nanmin(self.height_m))
         high = float(np.nanmax(self.height_m))
         span = max(high - low, 1e-6)
@@ -144,30 +143,6 @@ def _raster(
     away, _ = cKDTree(points).query(np.stack([m.ravel() for m in mesh], axis=1))
     heights[away.reshape(heights.shape) > REACH_CELLS * cell_km] = np.nan
     return heights, (float(west), float(east), float(south), float(north))
-
-
-BLUE = "#0072b2"
-ORANGE = "#d55e00"
-
-
-@styled
-def agreement_figure(agreement: TerrainAgreement) -> Figure:
-    """Draw the learned elevation of all nodes over that of a terrain model."""
-    figure = Figure(figsize=(WIDTH_IN, WIDTH_IN))
-    axes = figure.subplots()
-    every = np.concatenate([agreement.learned_m, agreement.reference_m])
-    reach = float(np.abs(every).max()) * 1.05
-    line = np.array([-reach, reach])
-    axes.plot(line, line, color=MUTED, linewidth=0.8, label="equal")
-    axes.plot(agreement.reference_m, agreement.learned_m, "o", color=BLUE, markersize=1.6)
-    axes.plot(line, agreement.slope * line, color=ORANGE, label=f"slope {agreement.slope:.2f}")
-    axes.set(aspect="equal", xlim=line, ylim=line, xlabel="terrain model, m")
-    axes.set_title("Learned elevation of each node, m")
-    errors = f"RMS {agreement.rms_m:.1f} m\nmedian {agreement.median_m:.1f} m"
-    text = f"r = {agreement.correlation:.3f}\n{errors}"
-    axes.text(0.03, 0.97, text, transform=axes.transAxes, va="top", color=INK)
-    axes.legend(loc="lower right")
-    return figure
 
 
 DPI = 220

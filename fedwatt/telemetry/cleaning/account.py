@@ -36,7 +36,7 @@ class Account:
 
     @staticmethod
     def passed_over(unit: str, count: int, reason: str) -> "Account":
-        """Return the account of units that were read and dropped together."""
+        """Return the account of `count` units (trips, rows) that were read and dropped at once."""
         return Account.of("read", unit, count) + Account.of("dropped", unit, count, reason)
 
     @staticmethod

@@ -51,7 +51,7 @@ def resample(trip: RawTrip) -> dict[str, FloatArray]:
 
 
 def held(time_s: FloatArray, values: FloatArray, at_s: FloatArray) -> FloatArray:
-    """Return the last value at or before each time, before the first the first. [samples].
+    """Return the last value at or before each time, or the first if there is none. [samples].
 
     >>> held(np.array([0.0, 1.5]), np.array([7.0, 9.0]), np.array([1.0, 2.0]))
     array([7., 9.])

@@ -33,6 +33,7 @@ from fedwatt.deploy.transport.request_filter import (
     HOURLY_BYTES,
     KEY_HEADER,
     LARGEST,
+    MARK,
     SINGLE,
     SMALL,
     Allowance,
@@ -128,6 +129,14 @@ def test_a_long_body_is_read_for_a_connected_and_signed_key_only() -> None:
     assert status_of(filter, scope(path, SMALL + 1, key=b"nonsense")) == 401
 
 
+def test_a_body_in_chunks_has_no_length() -> None:
+    """Whatever length its head says: a server reads chunks to their end."""
+    filter = RequestFilter(answering(200))
+    request = scope("/v1/fleet/pull-messages", 10)
+    request["headers"].append((b"transfer-encoding", b"chunked"))
+    assert status_of(filter, request) == 411
+
+
 def test_a_vehicle_sends_one_long_body_at_a_time() -> None:
     statuses: list[int] = []
     path = "/v1/fleet/push-object"
@@ -213,6 +222,16 @@ def test_half_open_requests_do_not_stop_a_round(server: Server) -> None:
     assert answer["rounds"][0]["replies"] == {"car-1": [3, "yes", ""]}
     for connection in opened:
         connection.close()
+
+
+def test_no_header_says_where_a_request_comes_from(tmp_path: Path) -> None:
+    """Though the environment tells the web server to believe every proxy."""
+    with superlink(tmp_path, FORWARDED_ALLOW_IPS="*") as server:
+        context = ssl.create_default_context(cafile=str(server.owner))
+        web = HTTPSConnection("127.0.0.1", server.port, context=context)
+        web.request("GET", MARK, headers={"x-forwarded-for": "203.0.113.7"})
+        assert web.getresponse().status == 204
+        web.close()
 
 
 def test_nobody_switches_the_fast_path_off(tmp_path: Path) -> None:

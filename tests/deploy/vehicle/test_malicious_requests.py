@@ -380,11 +380,13 @@ def test_two_processes_on_one_state_are_refused(fleet: Path, tmp_path: Path) -> 
     write_secret(keys / KEY, private_bytes(vehicle_credentials.key))
     write_certificate(keys / CERTIFICATE, vehicle_credentials.certificate)
     write_certificate(keys / OWNER, vehicle_credentials.owner)
-    with holding(tmp_path / "state", "vehicle", ""):
-        words = ["deploy", "vehicle", str(folder), "--keys", str(keys)]
-        done = CliRunner().invoke(app, [*words, "--state", str(tmp_path / "state")])
-    assert done.exit_code == 1
-    assert "A vehicle is running on" in str(done.exception)
+    words = ["deploy", "vehicle", str(folder), "--keys", str(keys)]
+    # The same state in every working directory, unless another is named.
+    for state, more in ((keys / "state", []), (tmp_path / "x", ["--state", str(tmp_path / "x")])):
+        with holding(state, "vehicle", ""):
+            done = CliRunner().invoke(app, [*words, *more])
+        assert done.exit_code == 1
+        assert f"A vehicle is running on {state} already" in str(done.exception)
 
 
 def test_no_name_or_reason_forges_a_line_of_the_log() -> None:
