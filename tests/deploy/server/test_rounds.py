@@ -94,13 +94,13 @@ def test_a_round_does_not_wait_for_those_called_beyond_its_participants(
     fleet: Path, tmp_path: Path
 ) -> None:
     text = config_text(fleet, rounds=2).replace("participation = 0.7", "participation = 0.75")
-    text = text.replace("round_seconds = 5", "round_seconds = 60\nover_selection = 0.3")
+    text = text.replace("round_seconds = 5", "round_seconds = 600\nover_selection = 0.3")
     grid = loopback(fleet, tmp_path / "state")
     grid.tamper = lambda kind, node, reply: None if node == 1 and kind == "train" else reply
     run = deployed(text, grid, tmp_path / "run")
     events = [row for row in read_rows(run / "events.jsonl") if row["event"] == "spare"]
     assert {row["question"] for row in events} >= {"train"}
-    assert max(row["seconds"] for row in events) < 30
+    assert max(row["seconds"] for row in events) < 300
 
 
 def test_buffered_updates_make_models(fleet: Path, tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ class Malicious(ThreadingHTTPServer):
     body = b""
     headers: ClassVar[dict[str, str]] = {}
     endless = False
+    busy = 0
+    """Requests that it asks to wait, before any other answer."""
     seen: list[dict[str, str]]
 
 
@@ -56,7 +58,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
         self.server.seen.append({name.lower(): value for name, value in self.headers.items()})
-        self.send_response(self.server.status)
+        self.send_response(429 if self.server.busy > 0 else self.server.status)
+        self.server.busy -= 1
         for name, value in self.server.headers.items():
             self.send_header(name, value)
         if self.server.endless:
@@ -127,7 +130,7 @@ def test_an_endless_response_is_cut_off(server: Malicious, connection: Connectio
     server.endless = True
     with pytest.raises(TooLongError, match="more than 1000000 bytes"):
         poll(connection, most=1_000_000)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while {"hung up": "yes"} not in server.seen and time.monotonic() < deadline:
         time.sleep(0.05)
     assert {"hung up": "yes"} in server.seen
@@ -212,12 +215,13 @@ def test_a_busy_server_is_asked_again(
     server: Malicious, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nodes, "BUSY_SECONDS", 0.2)
-    server.status = 429
-    threading.Timer(0.7, lambda: setattr(server, "status", 200)).start()
+    server.busy = 3
+    began = time.monotonic()
     with FleetClient(connection) as client:
         session = Session(client, lambda body: body, 1000, lambda: True)
         assert session.answer_next() is False
-    assert 3 <= len(server.seen) <= 6
+    assert len(server.seen) == 4
+    assert time.monotonic() - began >= 3 * 0.2
 
 
 def odd_responses() -> dict[str, bytes]:
@@ -324,7 +328,7 @@ def test_bandwidth(server: Malicious, connection: Connection) -> None:
     with FleetClient(slow) as client:
         content, _ = client.call("pull-messages", request, most=30_000)
     assert len(content) == 20_000
-    assert 0.4 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.4
 
 
 def test_pace_by_hand() -> None:

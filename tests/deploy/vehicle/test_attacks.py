@@ -408,7 +408,7 @@ def test_two_runs_into_one_folder_do_not_both_succeed(fleet: Path, tmp_path: Pat
         subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    messages = [process.communicate(timeout=300)[1] for process in both]
+    messages = [process.communicate(timeout=900)[1] for process in both]
     assert sorted(process.returncode for process in both) == [0, 2], messages
     refusal = messages[both[0].returncode == 0]
     assert re.search(r"Another process is writing into run|run is not empty", refusal)
