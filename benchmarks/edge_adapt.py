@@ -8,6 +8,8 @@ The first trains where RUNS has no runs yet, measures and writes. FLEET is made 
 personalised models are the members', and one is without each vehicle of `LEFT_OUT`. Of the vehicle
 left out, 0, 1, 5 and 20 trips are drawn `DRAWS` times from the trips that the member trains and
 validates with, and last it has all of these; all models predict the trips that test the member.
+Beside these stand a member that has only the 20 trips of the first draw, in a run of its own, and
+the vehicle that was left out with the elevation map of the member that has all trips.
 """
 
 import argparse
@@ -24,84 +26,131 @@ import numpy as np
 from benchmarks.marked import write_blocks
 from benchmarks.tables import table
 from fedwatt.edge.adapt import adapt
+from fedwatt.edge.calibration import PredictionIntervals
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export_run import export_run
 from fedwatt.edge.trips import predict_trip
+from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.files import write_text
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.defaults import stored_recipe
 from fedwatt.runs.model_file import read_model_config
 from fedwatt.runs.run import Run
-from fedwatt.telemetry import Trip
-from fedwatt.telemetry.store import read_vehicle
+from fedwatt.telemetry import Trip, Vehicle
+from fedwatt.telemetry.store import read_vehicle, write_vehicle
 from fedwatt.windows.client import split_of_trips
-from fedwatt.windows.splits import window_ends, window_sums
+from fedwatt.windows.splits import window_ends, window_means, window_sums
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "adapt.json"
 PAGE = ROOT / "docs" / "adapt.md"
 LEFT_OUT = ("ved-10", "ved-371", "ved-455", "ved-457", "ved-492", "ved-561")
-TRIPS = (0, 1, 5, 20)
+MOST = 20
+TRIPS = (0, 1, 5, MOST)
 ALL = "all"
 DRAWS = 4
 LEAST_M = 2000.0
 MEMBER = "member"
+FIRST_DRAW = f"{MOST}, first draw"
+MEMBER_OF_FEW = "member with these"
+WITH_MAP = f"{MOST}, member's map"
+ROWS = (*map(str, TRIPS), ALL, MEMBER, WITH_MAP, FIRST_DRAW, MEMBER_OF_FEW)
+Cell = dict[str, float]
 
 
-def trained_run(fleet: Path, runs: Path, name: str, left_out: Sequence[str]) -> Path:
-    """Return the run of the default recipe without some vehicles, trained if it is not there."""
+def trained_run(
+    fleet: Path, runs: Path, name: str, left_out: Sequence[str], few: Vehicle | None = None
+) -> Path:
+    """Return the run of the default recipe without some vehicles, trained if it is not there.
+
+    A vehicle of `few` trips takes part with these.
+    """
     run = runs / name
     if (run / "environment.json").exists():
         return run
     folder = runs / f"fleet-{name}"
-    shutil.copytree(fleet, folder, ignore=lambda _, names: set(names) & set(left_out))
+    without = {*left_out, *([] if few is None else [few.name])}
+    shutil.copytree(fleet, folder, ignore=lambda _, names: set(names) & without)
+    if few is not None:
+        write_vehicle(folder / few.name, few)
     tables = {"fleet": {"data": str(folder)}, "seeds": [1], "baselines": {"enabled": False}}
     Run(from_tables(stored_recipe(folder).applied(tables)), out=run).execute()
     return run
 
 
-def measured(model: Path, vehicle: str, trips: Sequence[Trip]) -> dict[str, float]:
-    """Return the errors of a model file on trips."""
-    opened = EnergyModel(model)
+def measured(
+    file: Path, vehicle: str, trips: Sequence[Trip], field: ElevationMap | None = None
+) -> dict[str, float]:
+    """Return the errors of a model file on trips and the shares that its 90 % intervals cover.
+
+    With a `field` climb is read from that map, not from the file's.
+    """
+    model = EnergyModel(file)
+    if field is not None:
+        model.field = field
+    intervals = PredictionIntervals.of(model.card)
+    length = model.card.window
     errors = []
+    covered = []
     trip_errors = []
+    trips_covered = []
     for trip in trips:
-        prediction = predict_trip(opened, trip, vehicle)
-        length = opened.card.window
+        prediction = predict_trip(model, trip, vehicle)
         ends = window_ends(trip.seconds, length=length)
         true_wh = window_sums(trip.channels["energy_wh"], ends, length=length)
         errors.append(prediction.windows_wh - true_wh)
+        speed_mps = window_means(prediction.trip.channels["speed_mps"], ends, length=length)
+        low_wh, high_wh = intervals.around(
+            prediction.windows_wh, speed_mps, prediction.climb_known, prediction.cold
+        )
+        covered.append((low_wh <= true_wh) & (true_wh <= high_wh))
         if prediction.kilometres * 1000 >= LEAST_M:
             energy_wh = float(trip.channels["energy_wh"].sum())
             trip_errors.append(abs(prediction.total_wh / energy_wh - 1))
+            low, high = prediction.interval_wh or (np.inf, -np.inf)
+            trips_covered.append(low <= energy_wh <= high)
     return {
         "rmse_wh": float(np.sqrt((np.concatenate(errors) ** 2).mean())),
         "trip_error": float(np.median(trip_errors)),
+        "windows_covered": float(np.concatenate(covered).mean()),
+        "trips_covered": float(np.mean(trips_covered)),
     }
 
 
-def vehicle_rows(
-    run: Path, member_run: Path, folder: Path, scratch: Path
-) -> dict[str, list[dict[str, float]]]:
+def vehicle_rows(fleet: Path, runs: Path, name: str, scratch: Path) -> dict[str, list[Cell]]:
     """Return what each number of trips gives one vehicle, a row for each draw."""
-    vehicle = read_vehicle(folder)
+    member_run = trained_run(fleet, runs, "all", ())
+    run = trained_run(fleet, runs, f"without-{name}", (name,))
+    vehicle = read_vehicle(fleet / name)
     split_of = split_of_trips(vehicle, read_model_config(member_run).data)
     tested = [trip for trip in vehicle.trips if split_of.get(trip.name) == "test"]
     learnable = [trip for trip in vehicle.trips if split_of.get(trip.name, "test") != "test"]
     recordings = sorted({trip.recording for trip in learnable})
+
+    def drawn(trips: int, draw: int) -> Vehicle:
+        chosen = generator(draw, "adapt", name).permutation(recordings)[:trips].tolist()
+        return replace(vehicle, trips=tuple(t for t in learnable if t.recording in chosen))
+
+    member = scratch / "member.onnx"
+    export_run(member_run, member, model="personalised", vehicle=fleet / name)
+    rows: dict[str, list[Cell]] = {}
     file = scratch / "model.onnx"
-    export_run(member_run, file, model="personalised", vehicle=folder)
-    rows = {MEMBER: [measured(file, vehicle.name, tested)]}
     for trips in (*TRIPS, len(recordings)):
-        name = ALL if trips == len(recordings) else str(trips)
-        rows[name] = []
+        label = ALL if trips == len(recordings) else str(trips)
+        rows[label] = []
         for draw in range(DRAWS if 0 < trips < len(recordings) else 1):
-            drawn = generator(draw, "adapt", vehicle.name).permutation(recordings)[:trips]
-            few = tuple(trip for trip in learnable if trip.recording in set(drawn.tolist()))
-            adaptation = adapt(run, file, vehicle=replace(vehicle, trips=few))
-            rows[name].append(measured(file, vehicle.name, tested))
-            print(vehicle.name, name, draw, rows[name][-1], adaptation.chosen, flush=True)
+            adaptation = adapt(run, file, vehicle=drawn(trips, draw))
+            rows[label].append(measured(file, name, tested))
+            print(name, label, draw, rows[label][-1], adaptation.chosen, flush=True)
+            if trips == MOST:
+                with_map = measured(file, name, tested, EnergyModel(member).field)
+                rows.setdefault(WITH_MAP, []).append(with_map)
+    few_run = trained_run(fleet, runs, f"few-{name}", (), drawn(MOST, 0))
+    export_run(few_run, file, model="personalised", vehicle=runs / f"fleet-few-{name}" / name)
+    rows[FIRST_DRAW] = rows[str(MOST)][:1]
+    rows[MEMBER_OF_FEW] = [measured(file, name, tested)]
+    rows[MEMBER] = [measured(member, name, tested)]
     return rows
 
 
@@ -110,15 +159,16 @@ def tables(record: Mapping[str, Any]) -> dict[str, str]:
     rows = []
     for trips, mean in record["mean"].items():
         windows = f"{mean['rmse_wh']:.1f}|{mean['rmse_of_member']:.2f}"
-        rows.append(f"{trips}|{windows}|{mean['trip_error']:.1%}|{mean['trip_of_member']:.2f}")
+        errors = f"{windows}|{mean['trip_error']:.1%}|{mean['trip_of_member']:.2f}"
+        rows.append(f"{trips}|{errors}|{mean['windows_covered']:.0%}|{mean['trips_covered']:.0%}")
     header = "trips|window RMSE, Wh|of a member's|median trip error|of a member's"
-    return {"learned": table(header, rows)}
+    return {"learned": table(f"{header}|windows covered|trips covered", rows)}
 
 
-def summary(vehicles: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]) -> dict[str, Any]:
+def summary(vehicles: Mapping[str, Mapping[str, Sequence[Cell]]]) -> dict[str, Cell]:
     """Return means over draws, then over vehicles."""
-    mean: dict[str, dict[str, float]] = {}
-    for trips in (*map(str, TRIPS), ALL, MEMBER):
+    mean: dict[str, Cell] = {}
+    for trips in ROWS:
         cells = [
             {name: float(np.mean([row[name] for row in rows[trips]])) for name in rows[trips][0]}
             for rows in vehicles.values()
@@ -134,12 +184,10 @@ def summary(vehicles: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]])
 
 def left_out(fleet: Path, runs: Path) -> dict[str, Any]:
     """Return what adapting gives the vehicles of a fleet that were left out."""
-    member_run = trained_run(fleet, runs, "all", ())
     vehicles: dict[str, Any] = {}
     for name in LEFT_OUT:
-        run = trained_run(fleet, runs, f"without-{name}", (name,))
         with TemporaryDirectory() as scratch:
-            vehicles[name] = vehicle_rows(run, member_run, fleet / name, Path(scratch))
+            vehicles[name] = vehicle_rows(fleet, runs, name, Path(scratch))
     return {"mean": summary(vehicles), "vehicles": vehicles}
 
 

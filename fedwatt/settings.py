@@ -165,7 +165,7 @@ class Range:
 
 
 class Tunable(Checked):
-    """A rule, by its hyperparameters."""
+    """Meanings of the hyperparameters of a rule, and the ranges of those that are tuned."""
 
     meanings: ClassVar[Mapping[str, str]] = {}  # as `fedwatt list` shows them
 

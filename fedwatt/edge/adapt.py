@@ -2,14 +2,16 @@
 
     trips    scaling        elevation       network       intervals
     0        the fleet's    shared map      the run's     of an unseen vehicle
-    1, 2     pooled         shared map      the run's     of an unseen vehicle
+    1, 2     pooled         private nodes   the run's     of an unseen vehicle
     3 or 4   pooled         private nodes   the run's     narrowed by its validation trips
     5 on     pooled         private nodes   fine-tuned    narrowed by its validation trips
 
-Pooled scaling counts the fleet's as an hour of driving (`windows.scaling.pooled`). A mixture's
-ridge, which has the fleet's prior (`journeys.ridge`), learns from every trip. A private map and a
-fine-tuned network count only where they lower the error of the vehicle's validation trips, and the
-ridge beside a fine-tuned network likewise. The file is written as a member's is (`edge.export`).
+Pooled scaling counts the fleet's as an hour of driving (`windows.scaling.pooled`). A fine-tuned
+network counts only where it lowers the error of the vehicle's validation trips. A mixture's ridge,
+which has the fleet's prior (`journeys.ridge`), and the private map learn from every trip, once
+intervals are calibrated with those of the training trips alone (`edge.export`). Private nodes are
+not chosen by few validation trips: they are shrunk towards the shared map by its prior, and only
+from 20 trips on may validation trips give up all elevation.
 """
 
 from dataclasses import dataclass, replace
@@ -22,17 +24,16 @@ from fedwatt.edge.export import (
     TrainedModel,
     export,
     read_trained,
-    scaled_predictions,
     with_climb_of,
 )
 from fedwatt.edge.export_run import about_run
 from fedwatt.edge.pretrained import routes_of_member
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.store import read_map_file
-from fedwatt.elevation.vehicle_map import with_undriven_nodes
+from fedwatt.elevation.survey import surveys
+from fedwatt.elevation.vehicle_map import unvalidated_map
 from fedwatt.errors import SettingError, counted
 from fedwatt.evaluation.finetune import PersonalisedModel, personalised_models
-from fedwatt.journeys.mixture import chosen_mixture
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.journeys import read_fleet_scaling, read_intervals, vehicle_elevation
 from fedwatt.runs.model_file import MODEL_FILE, flat
@@ -43,8 +44,13 @@ from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows import Client, Fleet, build_client
 from fedwatt.windows.features import feature_names, needs_climb
 from fedwatt.windows.scaling import FleetScaling
-from fedwatt.windows.splits import SPLITS
-from fedwatt.windows.vehicle_trips import UNSEEN_SPLIT, prepared, recordings, usable_trips
+from fedwatt.windows.vehicle_trips import (
+    UNSEEN_SPLIT,
+    prepared,
+    recordings,
+    split_of_unseen,
+    usable_trips,
+)
 
 FEWEST_TO_TUNE = 5
 """Trips without which validation trips are too few to choose a fine-tuned network."""
@@ -101,13 +107,12 @@ def adapt(
     # The parts that split trips by themselves must have the same training trips.
     config = replace(trained.config, data=replace(data, split=UNSEEN_SPLIT))
     aligned = prepared(vehicle, data, scaling)
-    elevation_map = _elevation_map(run, config, aligned, trips)
+    elevation_map, final_map = _elevation_maps(run, config, aligned, trips)
     tuned = None
     if trips >= FEWEST_TO_TUNE:
         climbing = with_climb_of(config, aligned, elevation_map)[0]
         client = build_client(climbing, data, unseen=scaling)
         trained, tuned = _fine_tuned(trained, client)
-        trained = _without_needless_ridge(trained, client)
     planned = routes_of_member(run, config, vehicle) if routes else None
     card = export(
         trained,
@@ -116,6 +121,7 @@ def adapt(
         field=elevation_map,
         routes=planned,
         unseen=scaling,
+        final_field=final_map,
     )
     return Adaptation(card, _chosen(card, trips, tuned), _reason(card, trips, tuned))
 
@@ -133,21 +139,36 @@ def _energy_factor(fleet: FleetScaling, mass_kg: float | None, wh_per_km: float 
     return 1.0
 
 
-def _elevation_map(
+def _elevation_maps(
     run: Path, config: RunConfig, vehicle: Vehicle, trips: int
-) -> ElevationMap | None:
-    """Return the map that the vehicle reads climb from; None where the model needs none."""
-    if not needs_climb(feature_names(config.data.features)):
-        return None
-    if config.elevation.source == "measured":
-        return None
+) -> tuple[ElevationMap | None, ElevationMap | None]:
+    """Return the map of the training trips, with which choices are validated, and that of all.
+
+    Both are None where the model needs none.
+    """
+    climbs = needs_climb(feature_names(config.data.features))
+    if not climbs or config.elevation.source == "measured":
+        return None, None
     if not learns_elevation(config):
-        return read_map_file(Path(config.elevation.source))
+        fixed = read_map_file(Path(config.elevation.source))
+        return fixed, fixed
     shared = read_map_file(run / "elevation_map.parquet")
-    vehicle_map = vehicle_elevation(vehicle, config, shared)
-    if vehicle_map is not None and not vehicle_map.nodes and trips < FEWEST_TO_LEAVE_MAP:
-        return with_undriven_nodes(shared)
-    return vehicle_map
+    validated = vehicle_elevation(vehicle, config, shared)
+    assert validated is not None
+    has_energy = all("energy_wh" in trip.channels for trip in vehicle.trips)
+    if not (trips and has_energy) or (not validated.nodes and trips >= FEWEST_TO_LEAVE_MAP):
+        return validated, validated
+    settings = config.elevation
+    split_of = split_of_unseen(vehicle, config.data)
+    length = shared.prior.segment_s
+    maps = []
+    for splits in (split_of, dict.fromkeys(split_of, "train")):
+        by_length = surveys(
+            vehicle, settings.grid, [length], splits, "train", measured=settings.measures
+        )
+        private = unvalidated_map(by_length[length], shared, settings)
+        maps.append(replace(private, measured=validated.measured))
+    return maps[0], maps[1]
 
 
 def _fine_tuned(trained: TrainedModel, client: Client) -> tuple[TrainedModel, PersonalisedModel]:
@@ -165,20 +186,6 @@ def _fine_tuned(trained: TrainedModel, client: Client) -> tuple[TrainedModel, Pe
     tuned = next(personalised_models(federation, start[None], settings, [0]))
     parts = {name: p.cpu().float().numpy() for name, p in layout.split(tuned.weights).items()}
     return replace(trained, weights=parts, personalised=tuned.steps > 0), tuned
-
-
-def _without_needless_ridge(trained: TrainedModel, client: Client) -> TrainedModel:
-    """Return the model without the ridge if its network alone predicts validation trips better."""
-    if trained.fleet_ridge is None:
-        return trained
-    network = scaled_predictions(trained, client)
-    mixed = chosen_mixture(client, trained.fleet_ridge, network)
-    labels = client.labels["validation"]
-    errors = [
-        float(((predicted - labels) ** 2).mean())
-        for predicted in (network, mixed.predict(client, "validation", network))
-    ]
-    return trained if errors[1] < errors[0] else replace(trained, fleet_ridge=None)
 
 
 def _chosen(card: ModelCard, trips: int, tuned: PersonalisedModel | None) -> str:
@@ -202,13 +209,8 @@ def _reason(card: ModelCard, trips: int, tuned: PersonalisedModel | None) -> str
     validation = counted(len(card.trips["validation"]), "validation trip")
     if trips == 0:
         reason = "without trips all comes from the fleet"
-    elif trips < len(SPLITS):
-        reason = (
-            f"{counted(trips, 'trip')} cannot validate a choice: private elevation needs "
-            f"{len(SPLITS)} trips, fine-tuning {FEWEST_TO_TUNE}"
-        )
     elif tuned is None:
-        reason = f"{trips} trips are too few to fine-tune the network ({FEWEST_TO_TUNE} needed)"
+        reason = f"fine-tuning the network needs {FEWEST_TO_TUNE} trips"
     elif tuned.steps:
         reason = f"that has the lowest error on {validation}"
     else:

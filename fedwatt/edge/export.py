@@ -34,7 +34,7 @@ from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.intervals import USUAL, Intervals, contribution, in_wh, validation_scores
 from fedwatt.journeys.mixture import Mixture, chosen_mixture, unvalidated_mixture
-from fedwatt.journeys.ridge import FleetRidge
+from fedwatt.journeys.ridge import FleetRidge, mixed_ridge
 from fedwatt.journeys.route_files import model_to_text
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.models import MODELS, Model, get_model
@@ -136,13 +136,16 @@ def export(
     field: ElevationMap | None = None,
     routes: RouteModel | None = None,
     unseen: FleetScaling | None = None,
+    final_field: ElevationMap | None = None,
 ) -> ModelCard:
     """Write the model file `out`, with the vehicle's model of `routes` where it has one.
 
     With a `vehicle` its scaling is in the graph and its prediction intervals are in the card. The
     file of a model with elevation holds the vehicle's map, `field`, and prediction intervals for
     windows whose climb is unknown.
-    A vehicle `unseen` by the run may have any number of trips, and none of them is for test.
+    A vehicle `unseen` by the run may have any number of trips, and none of them is for test. Its
+    file holds `final_field`, which validation trips made as well, and the ridge of all its trips,
+    after training trips alone made those that intervals are calibrated with.
     """
     if vehicle is None:
         card = _card(trained)
@@ -169,15 +172,35 @@ def export(
         trips={role: [trip.name for trip in role_trips] for role, role_trips in trips.items()},
         balance=balance_entry(network.mixture, client),
     )
-    if card.target not in TRIP_TARGETS:
-        write_bytes(Path(out), draft.content(card))
-        return card
-    card = _with_intervals(trained, draft, client, card)
+    if card.target in TRIP_TARGETS:
+        card = _with_intervals(trained, draft, client, card)
     if elevation and card.calibration and (unseen is None or _enough_trips(client)):
         masked = replace(draft, vehicle=_without_elevation(measured, card.features))
         card = replace(card, without_elevation=masked.calibration(card))
+    if unseen is not None:
+        card, draft = _learned_from_all(card, draft, trained, client, final_field)
     write_bytes(Path(out), draft.content(card))
     return card
+
+
+def _learned_from_all(
+    card: ModelCard,
+    draft: "_Draft",
+    trained: TrainedModel,
+    client: Client,
+    field: ElevationMap | None,
+) -> tuple[ModelCard, "_Draft"]:
+    """Return the file with the elevation map and the ridge of all trips, for validation is over."""
+    if field is not None:
+        text, elevation = map_to_text(field)
+        card = replace(card, elevation=elevation)
+        draft = replace(draft, notes={**draft.notes, MAP_KEY: text})
+    mixture = draft.network.mixture
+    if mixture is not None and trained.fleet_ridge is not None:
+        ridge = mixed_ridge(client, trained.fleet_ridge, validation=True)
+        mixture = replace(mixture, linear=(1 - mixture.network) * ridge)
+        draft = replace(draft, network=replace(draft.network, mixture=mixture))
+    return card, draft
 
 
 def _with_intervals(

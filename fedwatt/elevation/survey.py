@@ -83,13 +83,12 @@ def surveys(
     vehicle: Vehicle,
     grid: Grid,
     lengths: Sequence[int],
-    data: DataSettings,
+    split_of: Mapping[str, str],
     split: str,
     *,
     measured: bool = False,
 ) -> dict[int, Survey]:
     """Return the trips of a split in segments of each of `lengths`, with `measured` climbs."""
-    split_of = split_of_trips(vehicle, data)
     names = physics_features([trip for trip in vehicle.trips if trip.name in split_of])
     chosen = [trip for trip in vehicle.trips if split_of.get(trip.name) == split]
     pieces: dict[int, list[tuple[NDArray[Any], ...]]] = {length: [] for length in lengths}
@@ -134,8 +133,9 @@ def whole_survey(
     measured: bool = False,
 ) -> Survey:
     """Return the training trips in segments of all lengths, with the validation trips."""
-    training = surveys(vehicle, grid, lengths, data, "train", measured=measured)
-    evaluated = surveys(vehicle, grid, lengths[:1], data, "validation", measured=measured)
+    split_of = split_of_trips(vehicle, data)
+    training = surveys(vehicle, grid, lengths, split_of, "train", measured=measured)
+    evaluated = surveys(vehicle, grid, lengths[:1], split_of, "validation", measured=measured)
     first = training.pop(lengths[0])
     return replace(first, by_length=training, validation=evaluated[lengths[0]])
 

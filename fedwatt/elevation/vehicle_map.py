@@ -122,6 +122,15 @@ def vehicle_map(survey: Survey, shared: ElevationMap, settings: ElevationSetting
     return better
 
 
+def unvalidated_map(
+    survey: Survey, shared: ElevationMap, settings: ElevationSettings
+) -> ElevationMap:
+    """Return the shared map with private and undriven nodes, which no validation trip chose."""
+    cut = survey.cut(shared.prior.segment_s)
+    turns = 1 + settings.refreshes if settings.private else 0
+    return with_undriven_nodes(_turned(cut, shared, shared, turns))
+
+
 def _turned(
     cut: Survey, shared: ElevationMap, elevation_map: ElevationMap, turns: int
 ) -> ElevationMap:

@@ -201,7 +201,7 @@ class Terms:
         return dtype
 
     def learning_rate(self, round: int) -> float:
-        """Return η_t."""
+        """Return the learning rate η_t of a round."""
         return scheduled(self.training.learning_rate, self.training.schedule, round)
 
     def speed(self, run: int, vehicle: str) -> float:

@@ -14,7 +14,7 @@ With A = Σ x xᵀ / σ², a = Σ x y / σ² and C = (A + diag τ⁻²)⁻¹ a v
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +85,7 @@ def physical_means(client: Client, split: str) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class WindowSums:
-    """Sums over a vehicle's training windows, less θ times their trip means.
+    """Sums over a vehicle's windows, less θ times their trip means.
 
     gram    float64 [p, p]: x xᵀ of physical features and 1
     right   float64 [p]: x y
@@ -99,12 +99,12 @@ class WindowSums:
     count: float
 
 
-def window_sums(client: Client) -> WindowSums:
-    """Return the sums of one vehicle."""
+def window_sums(client: Client, split: str = "train") -> WindowSums:
+    """Return the sums of one vehicle over the windows of a split."""
     client = client.as_recorded()
-    ends = client.ends["train"]
-    x = np.column_stack([physical_means(client, "train"), np.ones(len(ends))])
-    y = client.labels["train"] + client.label_center_wh / client.label_scale_wh
+    ends = client.ends[split]
+    x = np.column_stack([physical_means(client, split), np.ones(len(ends))])
+    y = client.labels[split] + client.label_center_wh / client.label_scale_wh
     trip = trip_numbers(ends, client.window)
     windows = np.bincount(trip).astype(np.float64)
     stride = np.median(np.diff(ends)) if len(ends) > 1 else client.window
@@ -180,9 +180,16 @@ def fit_fleet_ridge(vehicles: Sequence[WindowSums]) -> FleetRidge:
     return fleet
 
 
-def mixed_ridge(client: Client, fleet: FleetRidge) -> FloatArray:
-    """Return β [features + 1] of a vehicle's scaled features and labels, with the fleet's prior."""
-    effect = fleet.posterior(window_sums(client))[3]
+def mixed_ridge(client: Client, fleet: FleetRidge, *, validation: bool = False) -> FloatArray:
+    """Return β [features + 1] of a vehicle's scaled features and labels, with the fleet's prior.
+
+    It learns from training windows, and from those of `validation` where nothing is validated.
+    """
+    sums = window_sums(client)
+    if validation:
+        more = window_sums(client, "validation")
+        sums = replace(sums, gram=sums.gram + more.gram, right=sums.right + more.right)
+    effect = fleet.posterior(sums)[3]
     beta = (fleet.mean + effect) / fleet.unit
     center, scale = _unscaled(client)
     intercept = beta[-1] + center @ beta[:-1] - client.label_center_wh / client.label_scale_wh

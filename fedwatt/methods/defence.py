@@ -112,7 +112,7 @@ class Krum(Defence):
 
     @property
     def replies_needed(self) -> int:
-        """2f + 3."""
+        """2f + 3 updates, of which f may be wrong."""
         return 2 * self.byzantine + 3
 
     def screen(self, replies: Replies) -> Replies:
@@ -134,7 +134,7 @@ class MultiKrum(Krum):
 
     @property
     def replies_needed(self) -> int:
-        """2f + 3, and at least m + f."""
+        """2f + 3 updates, and at least m + f."""
         return max(super().replies_needed, self.keep + self.byzantine)
 
     def screen(self, replies: Replies) -> Replies:

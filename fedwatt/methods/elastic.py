@@ -212,7 +212,7 @@ class ElasticServer(ServerRule):
         return self.weighting == "uniform"
 
     def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
-        """Return A_k Δ_k."""
+        """Return A_k Δ_k, the update with 0 for tensors that were not trained."""
         return delta * uploads["trained"].repeat_interleave(_sizes(model))
 
     def mean_of_sums(

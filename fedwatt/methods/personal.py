@@ -53,7 +53,7 @@ class Companion(LocalRule):
     """r, the personalised model's learning rate over η_t."""
 
     def client_state(self, model: Model) -> Rows:
-        """Return no v_k, and that there is none."""
+        """Return zeros for v_k, and a flag that says that there is none yet."""
         return {
             "personal_model": torch.zeros(model.layout.size),
             "has_personal": torch.tensor(False),
@@ -153,7 +153,7 @@ class PersonalHead(LocalRule):
         return self.head_training != "never"
 
     def client_state(self, model: Model) -> Rows:
-        """Return no v_k, and that there is none."""
+        """Return zeros for v_k, and a flag that says that there is none yet."""
         if not self.personalised:
             return {}
         size = int(_head(model).sum())

@@ -117,11 +117,11 @@ class PrivateAverage(ServerRule):
         return self.clip_norm + BEYOND * self.noise_deviation if self.noise_multiplier else 0.0
 
     def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
-        """Return Δ̃_k."""
+        """Return Δ̃_k, the update clipped to the length c."""
         return bounded(delta[None], self.clip_norm)[0]
 
     def state(self, model: Model) -> Rows:
-        """Return c, with adaptive clipping."""
+        """Return c where clipping adapts it, otherwise nothing."""
         if self.clipping == "fixed":
             return {}
         return {"clip": torch.tensor(self.clip_norm, dtype=torch.float64)}
@@ -149,7 +149,7 @@ class PrivateAverage(ServerRule):
         return state, moved(weights, total / expected)
 
     def count_deviation(self, expected: float) -> float:
-        """Return σ_b, with `expected` = q·K."""
+        """Return σ_b, the noise on the count of unclipped updates; `expected` is q·K."""
         return self.count_noise or max(expected / 20, self.noise_multiplier)
 
     def delta_noise(self, expected: float) -> float:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """By itself it does nothing."""
+    """A method for each event of a run; subclasses override those that they need."""
 
     def on_elevation(self, learned: "Learned", elevation: "ElevationSettings") -> None:
         """Handle the elevation map that simulated vehicles have learned before the first round."""

@@ -12,15 +12,18 @@ from fedwatt.cli import app
 from fedwatt.edge.calibration import PredictionIntervals
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.trips import outcome
+from fedwatt.elevation.climb import trip_rise_m
 from fedwatt.elevation.elevation_map import empty_map
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import RunError, SettingError
+from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.run import Run
 from fedwatt.synthetic.fleet import synthetic_vehicles
-from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.store import write_fleet, write_vehicle
-from fedwatt.windows import build_client
+from fedwatt.telemetry.trip import FloatArray
+from fedwatt.windows import Client, build_client
 from fedwatt.windows.scaling import FleetScaling, Scaler, pooled
 from tests.edge.toys import run_folder
 from tests.runs.test_execute import Silent
@@ -102,8 +105,8 @@ def test_two_lines_say_what_was_chosen_and_why(run, vehicles, tmp_path):
     assert "fleet's scaling, network of the run" in says[0]
     assert "without trips all comes from the fleet" in says[0]
     assert "scaling of 1 trip and the fleet" in says[1]
-    assert "private elevation needs 3 trips, fine-tuning 5" in says[1]
-    assert "3 trips are too few to fine-tune" in says[3]
+    assert "fine-tuning the network needs 5 trips" in says[1]
+    assert "fine-tuning the network needs 5 trips" in says[3]
     assert "fine-tuned by 50 steps at 0.03" in says[12]
     assert "lowest error on 3 validation trips" in says[12]
 
@@ -128,7 +131,7 @@ def test_the_command_line_and_routes(run, vehicles, tmp_path):
     done = CliRunner().invoke(app, [*words, str(tmp_path / "car.onnx")])
     assert done.exit_code == 0, done.output
     assert "Chosen for" in done.output
-    assert "Why: 4 trips are too few" in " ".join(done.output.split())
+    assert "Why: fine-tuning the network needs 5 trips" in " ".join(done.output.split())
     routes = EnergyModel(tmp_path / "car.onnx").routes()
     assert routes is not None
     assert routes.trips == 3  # the fourth is for test
@@ -166,13 +169,33 @@ def test_few_validation_trips_do_not_give_the_fleets_map_up(run, vehicles, tmp_p
     assert nodes[0] > 100 and nodes[1] == 0
 
 
-@pytest.mark.parametrize(("network_error", "weight"), [(0.0, 1.0), (2.0, 0.4)])
-def test_the_ridge_counts_only_where_validation_trips_gain(
-    run, vehicles, tmp_path, monkeypatch, network_error, weight
-):
-    def predictions(trained, client):
-        return client.labels["validation"].astype(float) + network_error
+def test_elevation_is_learned_from_every_trip_from_the_first_on(run, vehicles, tmp_path):
+    def elsewhere(trip: Trip) -> Trip:
+        latitude_deg = trip.channels["latitude_deg"] + 1
+        return replace(trip, channels={**trip.channels, "latitude_deg": latitude_deg})
 
-    monkeypatch.setattr("fedwatt.edge.adapt.scaled_predictions", predictions)
-    card = adapt(run, tmp_path / "car.onnx", vehicle=few(vehicles[5], 12)).card
-    assert card.network_weight == weight
+    file = tmp_path / "car.onnx"
+    for count in (1, 3):
+        trips = tuple(elsewhere(trip) for trip in vehicles[5].trips[:count])
+        adapt(run, file, vehicle=replace(vehicles[5], trips=trips))
+        model = EnergyModel(file)
+        assert len(model.card.trips["validation"]) == (0 if count == 1 else 2)
+        for trip in trips:
+            assert np.isfinite(trip_rise_m(trip, model.field)).all()
+
+
+def test_validation_trips_teach_the_ridge_after_intervals(run, vehicles, tmp_path, monkeypatch):
+    vehicle = few(vehicles[5], 12)
+    usual = adapt(run, tmp_path / "usual.onnx", vehicle=vehicle).card
+
+    def nothing(client: Client, fleet: FleetRidge, *, validation: bool) -> FloatArray:
+        assert validation
+        return np.zeros(len(client.features) + 1)
+
+    monkeypatch.setattr("fedwatt.edge.export.mixed_ridge", nothing)
+    without = adapt(run, tmp_path / "without.onnx", vehicle=vehicle).card
+    assert without.calibration == usual.calibration
+    assert without.network_weight == usual.network_weight == 0.4
+    assert rmse_wh(tmp_path / "without.onnx", vehicles[5]) > 10 + rmse_wh(
+        tmp_path / "usual.onnx", vehicles[5]
+    )

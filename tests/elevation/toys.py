@@ -8,6 +8,7 @@ from fedwatt.elevation.survey import surveys
 from fedwatt.randomness import generator
 from fedwatt.synthetic.town import CENTRE_LATITUDE_DEG, CENTRE_LONGITUDE_DEG, draw_landscape
 from fedwatt.telemetry import Trip, Vehicle
+from fedwatt.windows.client import split_of_trips
 
 WH_PER_M = 1600 * 9.81 / 3600
 DEGREE_M = 6_371_000 * np.pi / 180
@@ -95,4 +96,5 @@ def without_positions(vehicle: Vehicle) -> Vehicle:
 
 def survey(vehicle, grid, segment_s, data, split="train"):
     """Segments of the vehicle's trips of a split, `segment_s` long."""
-    return surveys(vehicle, grid, [segment_s], data, split)[segment_s]
+    split_of = split_of_trips(vehicle, data)
+    return surveys(vehicle, grid, [segment_s], split_of, split)[segment_s]

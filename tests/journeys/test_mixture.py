@@ -1,5 +1,7 @@
 """Ridges from sums, and the mean of members that are sound."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,8 @@ from fedwatt.journeys.ridge import (
     window_sums,
 )
 from fedwatt.synthetic import synthetic_vehicles
-from fedwatt.windows import DataSettings, build_client
+from fedwatt.telemetry.trip import FloatArray, IntArray
+from fedwatt.windows import Client, DataSettings, build_client
 from fedwatt.windows.features import feature_names, trip_features
 
 
@@ -100,6 +103,24 @@ def test_the_mixed_ridge_predicts_labels(clients):
         off = np.sqrt(np.mean((x @ mixed_ridge(client, fleet) - y) ** 2))
         best = np.sqrt(np.mean((x @ np.linalg.lstsq(x, y)[0] - y) ** 2))
         assert off < 1.2 * best
+
+
+def test_the_mixed_ridge_adds_validation_windows(clients):
+    fleet = fleet_ridge(clients)
+    client = clients[0].as_recorded()
+
+    def with_training(ends: IntArray, labels: FloatArray) -> Client:
+        return replace(
+            client,
+            ends={**client.ends, "train": ends},
+            labels={**client.labels, "train": labels},
+        )
+
+    without = with_training(client.ends["train"][:0], client.labels["train"][:0])
+    alone = with_training(client.ends["validation"], client.labels["validation"])
+    np.testing.assert_allclose(
+        mixed_ridge(without, fleet, validation=True), mixed_ridge(alone, fleet)
+    )
 
 
 def test_members_have_constant_weights_unless_one_is_unsound():

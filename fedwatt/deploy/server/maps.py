@@ -97,7 +97,7 @@ class PublishedMap:
 
     @cached_property
     def offers(self) -> BackgroundRequests:
-        """Return the requests on their way."""
+        """Return the requests that offer the map, one node at a time."""
         return BackgroundRequests(self.roster.requests, ReplyForm("elevation-map"))
 
     @cached_property

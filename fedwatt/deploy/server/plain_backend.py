@@ -38,7 +38,7 @@ class PlainBackend(DeployedBackend):
 
     @property
     def training_form(self) -> ReplyForm:
-        """Return the form of updates."""
+        """Return the form of the replies that hold updates."""
         return training_form(self.method, self.model, self.terms.training.precision)
 
     def replies(

@@ -118,7 +118,7 @@ class RunState:
         return f"{status} {begun} {self.since} (UTC)" + (f": {reason}" if reason else "")
 
     def save(self) -> None:
-        """Write the file."""
+        """Write RUN/deployment.json."""
         table = {name: value for name, value in vars(self).items() if name != "path"}
         write_text(self.path, json.dumps(table, ensure_ascii=False) + "\n")
 

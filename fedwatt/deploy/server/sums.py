@@ -66,7 +66,7 @@ class NoSum(RunError):
 
 @dataclass(frozen=True)
 class SecureSums:
-    """Sums by secure aggregation."""
+    """Sums over connected vehicles by secure aggregation."""
 
     roster: Roster
     run: RunState

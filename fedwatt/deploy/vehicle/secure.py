@@ -41,7 +41,7 @@ def purpose_of(request: Content) -> str:
 
 
 class SecureAggregation:
-    """The exchange that a vehicle is in."""
+    """The secure aggregation that a vehicle takes part in: a method for each of its messages."""
 
     def __init__(self, vehicle: str, state: Path, identity: Identity) -> None:
         self.vehicle = vehicle

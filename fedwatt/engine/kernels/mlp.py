@@ -19,7 +19,7 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 
 class MLPKernel(Kernel):
-    """For `MLP` itself."""
+    """The fast paths of `MLP` itself, not of subclasses."""
 
     def fill(
         self, model: MLP, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss

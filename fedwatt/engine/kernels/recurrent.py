@@ -16,7 +16,7 @@ BLOCKS_KEPT = {GRU: 4, LSTM: 6}  # blocks [hidden, batch] that recurrent.c keeps
 
 
 class RecurrentKernel(Kernel):
-    """For `GRU` and `LSTM` themselves."""
+    """The fast paths of `GRU` and `LSTM` themselves, not of subclasses."""
 
     def represent(self, model: GRU | LSTM, parts: Parts, windows: Tensor) -> Tensor | None:
         """Return the state after the last second, on a GPU."""

@@ -94,7 +94,7 @@ class Gains(LocalRule):
         return client_state, {"transfer": ratio, "gain_from": now}
 
     def losses(self, weights: Tensor, start: Start) -> Tensor:
-        """Return F_k [P] of `weights` [P, D]."""
+        """Return the loss F_k of each vehicle [P] at `weights` [P, D]."""
         return mean_losses(start, weights, self.transfer_batch, "transfer batch")
 
     def finish(
