@@ -1,4 +1,4 @@
-"""A trial fleet in real processes, over TLS, on the fast path and on Flower's public interface."""
+"""A trial fleet in real processes over TLS: fedwatt's nodes, and Flower's own SuperNode."""
 
 import os
 import signal
@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,19 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from fedwatt.deploy.plan.certificates import KEY, OWNER, read_vehicle_key
 from fedwatt.deploy.plan.quickstart import make_trial, trial_configuration
 from fedwatt.deploy.transport import SWITCH
+from fedwatt.deploy.vehicle.acceptance import FILE
+from fedwatt.files import write_secret
+from fedwatt.runs.config import RunConfig
 from fedwatt.runs.tables import read_table
 
 ROOT = Path(__file__).parents[3]
+DEPLOY = (sys.executable, "-m", "fedwatt", "deploy")
+Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
 def free_port() -> int:
@@ -25,44 +34,106 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-@pytest.mark.parametrize("fast", ["1", "0"], ids=["fast path", "public interface"])
-def test_three_vehicles_train_by_secure_aggregation(fast: str, tmp_path: Path) -> None:
-    config = trial_configuration(2)
-    patient = replace(config.deploy, enrolment_seconds=900.0, round_seconds=900.0)
-    secure = replace(config.secure, stage_seconds=300.0)
-    names = make_trial(tmp_path / "trial", replace(config, deploy=patient, secure=secure))
-    address = f"127.0.0.1:{free_port()}"
-    paths = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", SWITCH: fast}
-    command = [sys.executable, "-m", "fedwatt", "deploy"]
-    store = ["--store", "trial/server", "--address", address]
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start commands by name with a log file each, and end them after the test."""
     started = []
+    paths = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    common = {"PYTHONPATH": paths, "PATH": programs, "OMP_NUM_THREADS": "1"}
 
-    def start(name: str, *words: str) -> "subprocess.Popen[bytes]":
+    def begin(name: str, *command: str, **environment: str) -> "subprocess.Popen[bytes]":
         with (tmp_path / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [*command, *words], cwd=tmp_path, env=environment, stdout=log, stderr=log
+                command,
+                cwd=tmp_path,
+                env=os.environ | common | environment,
+                stdout=log,
+                stderr=log,
             )
         started.append(process)
         return process
 
-    try:
-        start("server", "server", *store)
-        for name in names:
-            keys = ("--keys", f"trial/keys/{name}", "--state", f"trial/state/{name}")
-            start(name, "vehicle", f"trial/fleet/{name}", *keys, "--address", address)
-        submitted = start("submit", "run", *store, "--out", "run")
-        assert submitted.wait(1500) == 0, (tmp_path / "submit.log").read_text()
-    finally:
-        for process in reversed(started):
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + 120
-        for process in started:
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
+    yield begin
+    for process in reversed(started):
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + 120
+    for process in started:
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def patient(rounds: int) -> RunConfig:
+    """Return the configuration of a trial with time for a busy machine."""
+    config = trial_configuration(rounds)
+    deploy = replace(config.deploy, enrolment_seconds=900.0, round_seconds=900.0)
+    return replace(
+        config,
+        deploy=replace(deploy, evaluation_seconds=900.0),
+        secure=replace(config.secure, stage_seconds=300.0),
+    )
+
+
+@pytest.mark.parametrize("fast", ["1", "0"], ids=["fast path", "public interface"])
+def test_three_vehicles_train_by_secure_aggregation(
+    fast: str, start: Start, tmp_path: Path
+) -> None:
+    names = make_trial(tmp_path / "trial", patient(2))
+    address = f"127.0.0.1:{free_port()}"
+    switch = {SWITCH: fast}
+    store = ["--store", "trial/server", "--address", address]
+    start("server", *DEPLOY, "server", *store, **switch)
+    for name in names:
+        keys = ("--keys", f"trial/keys/{name}", "--state", f"trial/state/{name}")
+        vehicle = (*DEPLOY, "vehicle", f"trial/fleet/{name}", *keys, "--address", address)
+        start(name, *vehicle, **switch)
+    submitted = start("submit", *DEPLOY, "run", *store, "--out", "run", **switch)
+    assert submitted.wait(1500) == 0, (tmp_path / "submit.log").read_text()
     assert read_table(tmp_path / "run", "rounds").column("replies").to_pylist() == [0, 3, 3]
     text = (tmp_path / "submit.log").read_text()
     assert ("the fast path is switched off" in text) == (fast == "0")
+
+
+def test_a_supernode_of_flower_trains(start: Start, tmp_path: Path) -> None:
+    """It starts a process per message, so one vehicle and one round without secure aggregation."""
+    config = patient(1)
+    (name, *_) = make_trial(
+        tmp_path / "trial",
+        replace(
+            config,
+            deploy=replace(config.deploy, vehicles=1),
+            secure=replace(config.secure, enabled=False),
+            personalisation=replace(config.personalisation, enabled=False),
+        ),
+    )
+    trial = tmp_path / "trial"
+    keys = trial / "keys" / name
+    (keys / FILE).write_text("secure_aggregation = false\n")
+    key = read_vehicle_key(keys / KEY)
+    converted = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    write_secret(tmp_path / "key", converted)
+    address = f"127.0.0.1:{free_port()}"
+    store = ["--store", "trial/server", "--address", address]
+    server = start("server", *DEPLOY, "server", *store)
+    while "The server is up" not in (tmp_path / "server.log").read_text():
+        assert server.poll() is None, (tmp_path / "server.log").read_text()
+        time.sleep(0.2)
+    folders = {"folder": trial / "fleet" / name, "state": tmp_path / "state", "keys": keys}
+    start(
+        "supernode",
+        *("flower-supernode", "--superlink", address, "--port", str(free_port())),
+        *("--root-certificates", str(keys / OWNER)),
+        *("--auth-supernode-private-key", str(tmp_path / "key")),
+        *("--node-config", " ".join(f'{n}="{path}"' for n, path in folders.items())),
+        FLWR_HOME=str(tmp_path / "flower"),
+        FLWR_TELEMETRY_ENABLED="0",
+        FLWR_DISABLE_UPDATE_CHECK="1",
+    )
+    submitted = start("submit", *DEPLOY, "run", *store, "--out", "run")
+    logs = ("submit", "supernode")
+    status = submitted.wait(1500)
+    assert status == 0, "\n".join((tmp_path / f"{log}.log").read_text() for log in logs)
+    assert read_table(tmp_path / "run", "rounds").column("replies").to_pylist() == [0, 1]
