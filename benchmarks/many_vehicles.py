@@ -406,8 +406,8 @@ ROWS: Final = (
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown."""
     lines = [
-        "| vehicles | asked | server | a round | its CPU, server and run | memory |",
-        "|--:|--:|---|--:|--:|--:|",
+        "| vehicles | asked | server | a round | CPU, server and run | by vehicle asked | memory |",
+        "|--:|--:|---|--:|--:|--:|--:|",
     ]
     for row in rows:
         load = row["load"]
@@ -419,7 +419,9 @@ def table(rows: list[dict[str, Any]]) -> str:
             server += f", {load['faulty']} % at fault"
         lines.append(
             f"| {load['vehicles']:,} | {load['called']:,} | {server} | {cost['round_s']:.1f} s | "
-            f"{cost['server_cpu_s']:.2f}, {cost['run_cpu_s']:.2f} s | {cost['server_mb']:.0f} MB |"
+            f"{cost['server_cpu_s']:.2f}, {cost['run_cpu_s']:.2f} s | "
+            f"{1000 * (cost['server_cpu_s'] + cost['run_cpu_s']) / load['called']:.1f} ms | "
+            f"{cost['server_mb']:.0f} MB |"
         )
     return "\n".join(lines)
 

@@ -5,7 +5,7 @@ else; `needs` may only name inputs: no feature can depend on pack voltage, curre
 of charge, nor on position.
 
 Acceleration looks two seconds ahead (see `acceleration`), and so do the features made of it:
-specific_power, driving, braking, wheel_drive and wheel_brake. The set "causal" has
+specific_power, driving, braking, wheel_drive, wheel_brake and the two squares. The set "causal" has
 acceleration and specific_power two seconds late instead, so that no window sees beyond its end. A
 streaming predictor forms all features with a delay of `STREAMING_DELAY_S`. All others use the
 present second or the past of their channels, at most `MEMORY_S` of it; a channel may itself look
@@ -41,6 +41,11 @@ DRAG_REFERENCE_C = 20.0  # temperature at which the drag feature is the cube of 
 GRAVITY_MPS2 = 9.81
 ROLLING = 0.010  # resistance of tyres over weight, of usual cars
 AIR = 2.5e-4  # ½ density · drag area / mass, 1/m: 0.65 m² and 1.6 t at the reference temperature
+SLOWEST_MPS = 2.0
+"""Speed for which a force is computed from a power at any lower speed."""
+LARGEST_FORCE_MPS2 = 4.0
+LARGEST_BRAKING_W_PER_KG = 60.0
+"""Forces and braking beyond these, which faults in recorded speed make, count as these."""
 TYPICAL_CLIMB_MPS = 0.25  # of a car on a road that climbs; in VED vehicles' means are 0.16 to 0.33
 
 
@@ -119,6 +124,17 @@ def _wheel_power(inputs: Inputs) -> FloatArray:
     )
 
 
+def _force_squared(inputs: Inputs) -> FloatArray:
+    """Return the square of force over mass at the wheels: windings lose heat by torque squared."""
+    force = _wheel_power(inputs) / np.maximum(inputs["speed_mps"], SLOWEST_MPS)
+    return np.clip(force, -LARGEST_FORCE_MPS2, LARGEST_FORCE_MPS2) ** 2
+
+
+def _brake_squared(inputs: Inputs) -> FloatArray:
+    """Return the square of braking power: friction brakes take a share that grows with it."""
+    return np.clip(_wheel_power(inputs), -LARGEST_BRAKING_W_PER_KG, 0) ** 2
+
+
 def _cold(inputs: Inputs) -> FloatArray:
     return np.maximum(COMFORT_LOW_C - inputs["ambient_c"], 0)
 
@@ -189,6 +205,8 @@ _FEATURES: Mapping[str, Feature] = {
     "cold_tyres": Feature("°C m/s", _SPEED_AND_AIR, lambda x: _cold(x) * _tyre_warm_up(x)),
     "wheel_drive": Feature("W/kg", _WHEELS, lambda x: np.maximum(_wheel_power(x), 0)),
     "wheel_brake": Feature("W/kg", _WHEELS, lambda x: np.minimum(_wheel_power(x), 0)),
+    "force_squared": Feature("m²/s⁴", _WHEELS, _force_squared),
+    "brake_squared": Feature("W²/kg²", _WHEELS, _brake_squared),
     "grade": _channel("grade", "1"),
     "climb": Feature("m/s", ("speed_mps", "grade"), lambda x: x["speed_mps"] * x["grade"]),
     "ascent": _channel("climb_m", "m/s", about_zero=TYPICAL_CLIMB_MPS),
@@ -237,11 +255,12 @@ FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
     "road": _ROAD,
     # Read from an elevation field (fedwatt.elevation), to add to another set: "base, elevation".
     "elevation": ("ascent", "descent", CLIMB_KNOWN),
-    # Power at the wheels by its sign, climb included, a cabin that is cold or hot at the start, and
-    # tyres that warm up; to add to other sets: "base, physics, elevation, journey".
+    # Power at the wheels by its sign, climb included, a cabin that is cold or hot at the start,
+    # tyres that warm up, and losses that grow as squares; to add to other sets: "base, physics,
+    # elevation, journey".
     "journey": (
         "wheel_drive", "wheel_brake", "cold_start", "hot_start", "cabin_warm_up", "tyre_warm_up",
-        "cold_tyres",
+        "cold_tyres", "force_squared", "brake_squared",
     ),
 }
 # fmt: on

@@ -73,4 +73,4 @@ def test_a_row_says_what_was_switched_off() -> None:
     load = vars(Load(20, 10, faulty=20, fast_path=False))
     row = shown([{"load": load, "cost": vars(cost)}]).splitlines()[-1]
     server = "public interface, polls every 5 s, 20 % at fault"
-    assert row == f"| 20 | 10 | {server} | 2.5 s | 0.50, 0.25 s | 150 MB |"
+    assert row == f"| 20 | 10 | {server} | 2.5 s | 0.50, 0.25 s | 75.0 ms | 150 MB |"

@@ -90,6 +90,9 @@ def test_one_second_of_every_feature_by_hand():
         "wheel_drive": 0.0,
         # 0.3 m down a second, tyres worth 0.1 m of it, and the air.
         "wheel_brake": -9.81 * 0.2 + 0.25 * 293.15 / 276.15,
+        # That power at 10 m/s is a tenth of it as a force.
+        "force_squared": (-0.1962 + 0.025 * 293.15 / 276.15) ** 2,
+        "brake_squared": (-1.962 + 0.25 * 293.15 / 276.15) ** 2,
         "grade": -0.02,
         "climb": -0.2,
         "ascent": 0.0,
@@ -101,6 +104,14 @@ def test_one_second_of_every_feature_by_hand():
         "focus_point": 1.0,
     }
     assert dict(zip(FEATURES, values, strict=True)) == pytest.approx(expected)
+
+
+def test_squares_are_bounded_where_a_recorded_speed_jumps():
+    level = {name: np.zeros(6) for name in ("climb_m", "descent_m")}
+    speed = np.array([0.0, 0.0, 60.0, 60.0, 0.0, 0.0])
+    trip = Trip("1", {"speed_mps": speed, "ambient_c": np.full(6, 20.0), **level})
+    force, braking = trip_features(trip, ("force_squared", "brake_squared"), "car").T
+    assert (force.max(), braking.max()) == (16.0, 3600.0)
 
 
 def test_driving_and_braking_share_the_specific_power():
