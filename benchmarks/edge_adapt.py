@@ -56,6 +56,7 @@ FIRST_DRAW = f"{MOST}, first draw"
 MEMBER_OF_FEW = "member with these"
 WITH_MAP = f"{MOST}, member's map"
 ROWS = (*map(str, TRIPS), ALL, MEMBER, WITH_MAP, FIRST_DRAW, MEMBER_OF_FEW)
+COVERED = ("windows_covered", "trips_covered")
 Cell = dict[str, float]
 
 
@@ -160,13 +161,14 @@ def tables(record: Mapping[str, Any]) -> dict[str, str]:
     for trips, mean in record["mean"].items():
         windows = f"{mean['rmse_wh']:.1f}|{mean['rmse_of_member']:.2f}"
         errors = f"{windows}|{mean['trip_error']:.1%}|{mean['trip_of_member']:.2f}"
-        rows.append(f"{trips}|{errors}|{mean['windows_covered']:.0%}|{mean['trips_covered']:.0%}")
+        shares = [f"{mean[name]:.0%} ({mean[f'least_{name}']:.0%})" for name in COVERED]
+        rows.append("|".join([trips, errors, *shares]))
     header = "trips|window RMSE, Wh|of a member's|median trip error|of a member's"
-    return {"learned": table(f"{header}|windows covered|trips covered", rows)}
+    return {"learned": table(f"{header}|windows covered (least)|trips covered (least)", rows)}
 
 
 def summary(vehicles: Mapping[str, Mapping[str, Sequence[Cell]]]) -> dict[str, Cell]:
-    """Return means over draws, then over vehicles."""
+    """Return means over draws, then over vehicles, and the least coverage of a vehicle."""
     mean: dict[str, Cell] = {}
     for trips in ROWS:
         cells = [
@@ -176,6 +178,8 @@ def summary(vehicles: Mapping[str, Mapping[str, Sequence[Cell]]]) -> dict[str, C
         mean[trips] = {
             name: round(float(np.mean([cell[name] for cell in cells])), 4) for name in cells[0]
         }
+        for name in COVERED:
+            mean[trips][f"least_{name}"] = round(min(cell[name] for cell in cells), 4)
     for cell in mean.values():
         cell["rmse_of_member"] = round(cell["rmse_wh"] / mean[MEMBER]["rmse_wh"], 3)
         cell["trip_of_member"] = round(cell["trip_error"] / mean[MEMBER]["trip_error"], 3)

@@ -296,7 +296,7 @@ def readme_table(tasks: Sequence[Comparison]) -> str:
             peer = name.partition(" (")[0]
             if (comparison.short_inputs, peer) == ("route", "mean Wh/km of the vehicle"):
                 answer = (
-                    f"**Before departure the median error of a trip is {ours:.1f} %; "
+                    f"**Before departure trips of cars that trained err by {ours:.1f} % (median); "
                     f"mean Wh/km has {theirs:.1f} %.**\n\n"
                 )
             lines.append(

@@ -50,7 +50,7 @@ OPENER: Final = re.compile(
 
 
 BESIDE: Final = {
-    "benchmarks": {"files": 44, "tokens": 64_500, "vague_names": 0, "openers": 0, "packed": 0},
+    "benchmarks": {"files": 44, "tokens": 64_600, "vague_names": 0, "openers": 0, "packed": 0},
     "comparison": {"vague_names": 0, "openers": 0},
     "reproduction": {"files": 30, "tokens": 44_500, "vague_names": 0, "openers": 0},
     "tests": {"vague_names": 60, "openers": 0, "packed": 0},

@@ -13,7 +13,6 @@ A row of timing.parquet is one round of all seeds in one stack; here it is divid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,16 +53,29 @@ def diverged(run: RunTables, method: str) -> dict[int, int]:
     return rounds
 
 
+def by_seed(rows: Columns) -> dict[int, Columns]:
+    """Map each seed to its rows of a table, in the order in which seeds appear."""
+    return {seed: where(rows, seed=seed) for seed in dict.fromkeys(rows["seed"].tolist())}
+
+
+def finite_seeds(
+    run: RunTables, table: Columns, method: str, **values: object
+) -> dict[int, Columns]:
+    """Map each seed of a method that stayed finite to its rows of a table that have `values`."""
+    bad = diverged(run, method)
+    seeds = by_seed(where(table, method=method, **values))
+    return {seed: rows for seed, rows in seeds.items() if seed not in bad}
+
+
 def curves(run: RunTables, method: str, column: str) -> Curves:
     """Return the curves of a column of rounds.parquet, without the rounds in which it was not
     recorded.
     """
-    rows = where(run.rounds, method=method)
+    seeds = by_seed(where(run.rounds, method=method))
+    recorded = {seed: recorded_values(rows, column) for seed, rows in seeds.items()}
     bad = diverged(run, method)
-    seeds = dict.fromkeys(rows["seed"].tolist())
-    by_seed = {seed: recorded_values(rows, seed, column) for seed in seeds}
-    good = {seed: pair for seed, pair in by_seed.items() if seed not in bad}
-    lost = {seed: pair for seed, pair in by_seed.items() if seed in bad}
+    good = {seed: pair for seed, pair in recorded.items() if seed not in bad}
+    lost = {seed: pair for seed, pair in recorded.items() if seed in bad}
     # A curve that stops early (or has a gap) takes part only where every seed has a value.
     common = sorted(set.intersection(*(set(r.tolist()) for r, _ in good.values())) if good else [])
     at = np.array(common, dtype=np.float64)
@@ -104,14 +116,11 @@ def difference(run: RunTables, method: str) -> Curves:
     return Curves(at, pick(compared) - pick(base), seeds, {})
 
 
-def recorded_values(
-    rows: Mapping[str, NDArray[Any]], seed: int, column: str
-) -> tuple[FloatArray, FloatArray]:
-    """Return rounds and values [T] of a seed's column, where something was recorded."""
-    of_seed = where(rows, seed=seed)
-    order = np.argsort(of_seed["round"], kind="stable")
-    rounds = of_seed["round"][order].astype(np.float64)
-    values = of_seed[column][order].astype(np.float64)
+def recorded_values(rows: Columns, column: str) -> tuple[FloatArray, FloatArray]:
+    """Return rounds and values [T] of a column in a seed's rows, where something was recorded."""
+    order = np.argsort(rows["round"], kind="stable")
+    rounds = rows["round"][order].astype(np.float64)
+    values = rows[column][order].astype(np.float64)
     finite = np.isfinite(values)
     return rounds[finite], values[finite]
 
@@ -173,10 +182,8 @@ def final(run: RunTables, method: str, column: str) -> list[float]:
 
 def final_by_seed(run: RunTables, method: str, column: str) -> dict[int, float]:
     """Map each finite seed to a column's last recorded value; seeds may stop at other rounds."""
-    rows = where(run.rounds, method=method)
-    bad = diverged(run, method)
-    seeds = (seed for seed in dict.fromkeys(rows["seed"].tolist()) if seed not in bad)
-    recorded = {seed: recorded_values(rows, seed, column)[1] for seed in seeds}
+    seeds = finite_seeds(run, run.rounds, method)
+    recorded = {seed: recorded_values(rows, column)[1] for seed, rows in seeds.items()}
     return {seed: float(values[-1]) for seed, values in recorded.items() if values.size}
 
 
@@ -196,11 +203,11 @@ def final_errors(run: RunTables, method: str) -> dict[int, float]:
 
     Where single vehicles do not report their errors, it is the RMSE of all windows.
     """
-    by_seed = model_errors(run, method, vehicle_model(run, method))
-    if by_seed:
-        return by_seed
-    by_seed = final_by_seed(run, method, "final_test_rmse")
-    return by_seed or final_by_seed(run, method, "test_rmse")
+    return (
+        model_errors(run, method, vehicle_model(run, method))
+        or final_by_seed(run, method, "final_test_rmse")
+        or final_by_seed(run, method, "test_rmse")
+    )
 
 
 def final_error(run: RunTables, method: str) -> Estimate:
@@ -216,14 +223,9 @@ def model_errors(
     `table` may be another run's table of vehicles with the same methods.
     """
     every = run.vehicles if table is None else table
-    rows = where(every, method=method, model=model, stratum="all", held_out=False)
-    bad = diverged(run, method)
-    by_seed = {}
-    for seed in dict.fromkeys(rows["seed"].tolist()):
-        errors = where(rows, seed=seed)[column].astype(np.float64)
-        if seed not in bad and np.isfinite(errors).any():
-            by_seed[seed] = float(np.nanmean(errors))
-    return by_seed
+    seeds = finite_seeds(run, every, method, model=model, stratum="all", held_out=False)
+    errors = {seed: rows[column].astype(np.float64) for seed, rows in seeds.items()}
+    return {seed: float(np.nanmean(of)) for seed, of in errors.items() if np.isfinite(of).any()}
 
 
 @dataclass(frozen=True)
@@ -275,24 +277,21 @@ def vehicle_rmse(
     run: RunTables, method: str, seeds: Sequence[int] | None = None, model: str = "last"
 ) -> dict[str, float]:
     """Map each vehicle that trains to its RMSE, mean over seeds (default: all finite ones)."""
-    rows = where(run.vehicles, method=method, model=model, stratum="all", held_out=False)
-    bad = diverged(run, method)
+    finite = finite_seeds(run, run.vehicles, method, model=model, stratum="all", held_out=False)
     by_vehicle: dict[str, list[float]] = {}
-    for vehicle, seed, rmse in zip(rows["vehicle"], rows["seed"], rows["rmse"], strict=True):
-        if (seed in seeds if seeds is not None else seed not in bad) and np.isfinite(rmse):
-            by_vehicle.setdefault(vehicle, []).append(float(rmse))
+    for seed, rows in finite.items():
+        for vehicle, rmse in zip(rows["vehicle"], rows["rmse"], strict=True):
+            if (seeds is None or seed in seeds) and np.isfinite(rmse):
+                by_vehicle.setdefault(vehicle, []).append(float(rmse))
     return {vehicle: float(np.mean(values)) for vehicle, values in by_vehicle.items()}
 
 
 def pooled_rmse(run: RunTables, method: str, model: str) -> dict[str, list[float]]:
     """Map "all" and each stratum to the RMSE of all its windows, for each finite seed."""
-    rows = where(run.vehicles, method=method, model=model, held_out=False)
-    bad = diverged(run, method)
-    seeds = [seed for seed in dict.fromkeys(rows["seed"].tolist()) if seed not in bad]
     by_stratum: dict[str, list[float]] = {}
-    for stratum in dict.fromkeys(rows["stratum"]):
-        for seed in seeds:
-            part = where(rows, stratum=stratum, seed=seed)
+    for rows in finite_seeds(run, run.vehicles, method, model=model, held_out=False).values():
+        for stratum in dict.fromkeys(rows["stratum"]):
+            part = where(rows, stratum=stratum)
             windows = part["windows"].astype(np.float64)
             if windows.sum():
                 # A vehicle without windows in the stratum has no RMSE: 0 × NaN must not spread.

@@ -13,7 +13,7 @@ deployed vehicles share them in the run, where `deploy.routes` asks for it.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -136,13 +136,19 @@ def _add_intervals(file: Path, label: str, scores: Sequence[Scores]) -> None:
 
 
 def write_unseen(
-    run: Path, label: str, federation: Federation, weights: Tensor, ridge: FleetRidge | None
+    run: Path,
+    label: str,
+    federation: Federation,
+    weights: Tensor,
+    ridge: FleetRidge | None,
+    scored: Iterable[Client] | None = None,
 ) -> None:
     """Write what vehicles begin with that the run has not seen, for a global model [D].
 
     The mean scaling of the vehicles, and the intervals of unseen ones: each vehicle is scored with
     the mean scaling, the global network and the fleet's part of the ridge, as if none of its trips
-    were known. Vehicles whose features are not scaled one by one leave nothing.
+    were known: with the elevation of the clients to be `scored` (None: the federation's own).
+    Vehicles whose features are not scaled one by one leave nothing.
     """
     clients = [client for client in federation.fleet.clients if not client.held_out]
     prior = read_trip_prior(run, label)
@@ -152,12 +158,13 @@ def write_unseen(
     # A model with early exits holds the model itself first.
     first = weights[: federation.model.layout.size].cpu()
     scores = []
-    for client in (_without_trips(client, mean) for client in clients):
+    for client in (_without_trips(client, mean) for client in scored or clients):
         mixture = None if ridge is None else unvalidated_mixture(client, ridge)
         model = VehicleModel(federation.model, first, client, mixture)
         predicted = mean.labels.forward(model.of_split("validation"))
         scores.append(validation_scores(client, predicted, prior))
-    _add_intervals(run / UNSEEN_FILE, label, scores)
+    if scores:
+        _add_intervals(run / UNSEEN_FILE, label, scores)
     entry = {name: np.asarray(value).tolist() for name, value in vars(mean).items()}
     _add(run / UNSEEN_FILE, SCALING, entry)
 

@@ -4,7 +4,7 @@ RUN/model.safetensors                             of all finished methods, and t
     LABEL/final/seed-1/hidden1.weight              the final model: as a rule the mean of these two
     LABEL/best/seed-1/hidden1.weight              of the round with the lowest validation error
     LABEL/last/seed-1/hidden1.weight              of the last round
-RUN/personal/LABEL/seed-1/VEHICLE.safetensors     nothing in it from another vehicle
+RUN/personalised/LABEL/seed-1/VEHICLE.safetensors nothing in it from another vehicle
 
 Of a deployed run each vehicle has its personalised model on its own disk, and the run has none.
 """

@@ -37,6 +37,7 @@ from fedwatt.runs.source import (
     learned_for,
     learns_elevation,
     open_fleet,
+    unsurveyed_clients,
 )
 from fedwatt.windows import Fleet
 from fedwatt.windows.features import features_without_elevation
@@ -172,7 +173,9 @@ class Simulation(RunBackend):
         if state.live:
             ridge = read_fleet_ridge(run.folder)
             weights = state.final_weights[state.live[0]]
-            write_unseen(run.folder, choice.label, evaluated, weights, ridge)
+            learned = self.learned
+            scored = None if learned is None else unsurveyed_clients(run.config, learned)
+            write_unseen(run.folder, choice.label, evaluated, weights, ridge, scored)
         used = {} if personalised is None else {"personalised": personalised.test}
         if mixes:
             used["final"] = final.test

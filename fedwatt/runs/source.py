@@ -6,10 +6,11 @@ RUN/elevation_map.parquet    the published map, learned before the first round
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
+from fedwatt.elevation.climb import with_elevation
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.learn import (
     Learned,
@@ -18,14 +19,15 @@ from fedwatt.elevation.learn import (
     with_climb_channels,
 )
 from fedwatt.elevation.store import read_map_file
+from fedwatt.elevation.vehicle_map import vehicle_maps
 from fedwatt.errors import DataError, SettingError, counted
 from fedwatt.runs.config import RunConfig, Source
 from fedwatt.runs.observers import SILENT, Observer
 from fedwatt.synthetic.fleet import TownVehicles
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import StoredVehicles
-from fedwatt.windows import DataSettings, Fleet, build_fleet
-from fedwatt.windows.client import prepared
+from fedwatt.windows import Client, DataSettings, Fleet, build_client, build_fleet
+from fedwatt.windows.client import lacks_target, prepared
 from fedwatt.windows.features import feature_names, needs_climb
 from fedwatt.windows.lazy import Maker, refuse_climb
 
@@ -162,6 +164,14 @@ def learned_alone(config: RunConfig, learners: frozenset[str] | None = None) -> 
     """
     vehicles = source_vehicles(config.fleet, config.data)
     return learn_alone(vehicles, config.elevation, config.data, learners=learners)
+
+
+def unsurveyed_clients(config: RunConfig, learned: Learned) -> Iterator[Client]:
+    """Yield the contributors to a map, each with the climb that it would read without trips."""
+    maps = vehicle_maps(list(learned.contributors), {}, learned.shared, config.elevation)
+    for vehicle in source_vehicles(config.fleet, config.data):
+        if vehicle.name in maps and not lacks_target(vehicle, config.data):
+            yield build_client(with_elevation(vehicle, maps[vehicle.name]), config.data)
 
 
 def run_fleet(config: RunConfig) -> Fleet:

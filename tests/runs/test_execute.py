@@ -148,7 +148,7 @@ def test_another_run_is_never_overwritten(complete_run: Path) -> None:
     with pytest.raises(RunError, match=r"already holds a run. Continue it with --resume"):
         Run(from_toml(CONFIG), out=complete_run, observer=Silent()).execute()
     other = from_toml(CONFIG.replace("rounds = 6", "rounds = 7"))
-    with pytest.raises(RunError, match=r"another configuration: training.rounds 6 → 7\. A run"):
+    with pytest.raises(RunError, match=r"configuration: training.rounds 6 → 7\. A resumed run"):
         Run(other, out=complete_run, observer=Silent(), resume=True).execute()
     assert results(complete_run) == before
 

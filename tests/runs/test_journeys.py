@@ -1,6 +1,7 @@
 """A run with mixtures and aligned vehicles, from its configuration to a model file."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,11 +10,13 @@ from fedwatt.deploy.server.execute import refuse_undeployable
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export_run import export_run
 from fedwatt.edge.trips import predict_trip
+from fedwatt.elevation.elevation_map import empty_map
 from fedwatt.errors import RunError, SettingError
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.journeys import read_fleet_ridge, read_intervals, read_trip_prior
 from fedwatt.runs.run import Run
+from fedwatt.runs.source import learned_elevation, run_fleet, unsurveyed_clients
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.telemetry.store import read_vehicle, vehicle_folders, write_fleet
@@ -73,6 +76,26 @@ def test_ridges_help_a_network_that_has_hardly_been_trained(run):
     assert unseen.vehicles == 3 and unseen.means["windows"] != intervals.means["windows"]
     assert read_fleet_ridge(run.parent / "network") is None
     assert isinstance(read_trip_prior(run, "fedavg"), TripPrior)
+
+
+def test_unseen_vehicles_are_scored_with_published_elevation_alone(fleet):
+    text = CONFIG.replace("FLEET", str(fleet)).replace("MIXTURE", "true")
+    text = text.replace('"physics"', '"base, elevation"')
+    config = from_toml(f'{text}[elevation]\nsource = "learn"\n')
+    learned = learned_elevation(config)
+    nothing_shared = replace(learned, shared=empty_map(config.elevation.grid))
+    known = config.data.columns.index("climb_known")
+    with_private = run_fleet(config).clients
+    for client in with_private:
+        assert client.series[:, known].any()
+    scored = list(unsurveyed_clients(config, nothing_shared))
+    assert [client.name for client in scored] == [client.name for client in with_private]
+    for client in scored:
+        assert not client.series[:, known].any()
+    two = replace(learned, contributors=learned.contributors - {scored[0].name})
+    assert [client.name for client in unsurveyed_clients(config, two)] == [
+        client.name for client in scored[1:]
+    ]
 
 
 def test_the_file_of_a_vehicle_predicts_as_well_as_its_run_said(run, fleet, tmp_path):
