@@ -106,18 +106,9 @@ def run_entry(run: Path) -> dict[str, Any]:
 
 def read_settings(run: Path) -> dict[str, Any]:
     """Return a run's settings by key, such as training.rounds, without running code it names."""
-    from fedwatt.runs.config import read_config
+    from fedwatt.runs.config import read_config, settings_by_key
 
-    tables = read_config(run / "config.toml")
-    for method in tables.pop("method", []):
-        tables[method.get("label", method.get("name"))] = method
-    settings: dict[str, Any] = {}
-    for section, value in tables.items():
-        if isinstance(value, dict):
-            settings |= {f"{section}.{name}": setting for name, setting in value.items()}
-        else:
-            settings[section] = value
-    return settings
+    return settings_by_key(read_config(run / "config.toml"))
 
 
 @runs_app.command("compare")

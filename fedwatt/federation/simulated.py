@@ -114,7 +114,7 @@ class SimulatedVehicles:
         return evaluations
 
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
-        """Return a generator keyed by the run's seed, so that a simulation can be repeated."""
+        """Return the server's random numbers of a round, the same whenever a run is repeated."""
         return generator(self.local.seeds[run], "server", round)
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:

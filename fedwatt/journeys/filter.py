@@ -144,7 +144,7 @@ class TripPrior:
 
 
 def carried(state: State, seconds: float, drift: float, drift_s: float) -> State:
-    """Return the state so many seconds later: the drift decays, and spreads to `drift`."""
+    """Return the state so many seconds later: drift decays, its deviation tends to `drift`."""
     decay = math.exp(-seconds / drift_s)
     c, d, x, cc, cd, cx, dd, dx, xx = state
     fresh = (1 - decay * decay) * drift**2

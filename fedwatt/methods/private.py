@@ -78,7 +78,7 @@ class PrivateAverage(ServerRule):
         check(self, "count_noise", enough, allowed)
 
     def sampling_fault(self, sampling: str, participation: float) -> str:
-        """Refuse a sampling of vehicles that the accountant does not assume."""
+        """Return why the accountant does not cover this sampling of vehicles; empty if it does."""
         private = self.noise_multiplier > 0 and self.amplified
         if private and sampling != "poisson" and participation < 1:
             return (

@@ -187,7 +187,7 @@ class Average(ServerRule):
 
 
 def moved(weights: Tensor, step: Tensor) -> Tensor:
-    """Return w_t plus a float64 step, cast back once."""
+    """Return w_t plus a step, added in float64 and rounded once to the type of w_t."""
     return (weights.double() + step).to(weights.dtype)
 
 

@@ -387,28 +387,43 @@ def differences(old: RunConfig, new: RunConfig) -> list[str]:
     >>> differences(from_tables(ten), from_tables(twenty))
     ['training.rounds 10 → 20']
     """
-    before = _sections(old)
-    after = _sections(new)
-    changes = []
-    for section in [name for name in before if name in after]:
-        old_section = before[section]
-        other = after[section]
-        for name in dict.fromkeys((*old_section, *other)):
-            if old_section.get(name) != other.get(name):
-                key = f"{section}.{name}" if section else name
-                changes.append(
-                    f"{key} {_as_toml(old_section.get(name))} → {_as_toml(other.get(name))}"
-                )
-    return changes
+    labels = [[choice.label for choice in config.methods] for config in (old, new)]
+    only_one_has = {*labels[0]} ^ {*labels[1]}
+    before, after = (
+        settings_by_key(to_tables(config)) | {"methods": names}
+        for config, names in zip((old, new), labels, strict=True)
+    )
+    return [
+        f"{key} {_as_toml(before.get(key))} → {_as_toml(after.get(key))}"
+        for key in dict.fromkeys((*before, *after))
+        if before.get(key) != after.get(key)
+        and key.rpartition(".")[0] not in {"plugins", *only_one_has}
+    ]
 
 
-def _sections(config: RunConfig) -> dict[str, dict[str, Any]]:
-    """Return settings by section or by label of a method; those that stand in none under ""."""
-    tables = to_tables(config)
-    tables.pop("plugins", None)
-    methods = {method["label"]: method for method in tables.pop("method")}
-    top = {name: tables.pop(name) for name in ("seeds", "device")} | {"methods": list(methods)}
-    return {"": top} | tables | methods
+def settings_by_key(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a document by their keys in `override`.
+
+    >>> settings_by_key({"training": {"rounds": 5}, "method": [{"name": "fedprox", "mu": 0.1}]})
+    {'training.rounds': 5, 'fedprox.name': 'fedprox', 'fedprox.mu': 0.1}
+    """
+    methods = {label_of(method): method for method in tables.get("method", [])}
+    return flattened({name: value for name, value in tables.items() if name != "method"} | methods)
+
+
+def flattened(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values in sections by section and name, and those beside them by name.
+
+    >>> flattened({"seeds": [1], "training": {"rounds": 5, "batch": 32}})
+    {'seeds': [1], 'training.rounds': 5, 'training.batch': 32}
+    """
+    flat: dict[str, Any] = {}
+    for section, value in sections.items():
+        if isinstance(value, dict):
+            flat |= {f"{section}.{name}": setting for name, setting in value.items()}
+        else:
+            flat[section] = value
+    return flat
 
 
 def _as_toml(value: Any) -> str:

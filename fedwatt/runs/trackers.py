@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from fedwatt.errors import RunError, optional
-from fedwatt.runs.config import RunConfig, to_tables
+from fedwatt.runs.config import RunConfig, flattened, to_tables
 from fedwatt.runs.model_file import MODEL_FILE
 from fedwatt.runs.observers import Observer, rounds_beside
 from fedwatt.runs.tables import read_table
@@ -227,12 +227,7 @@ def _settings(config: RunConfig, label: str) -> dict[str, str]:
     """Return the settings of a run with one of its methods, by their names in TOML."""
     tables = to_tables(config)
     # A model without elevation is labelled after its method.
-    methods = [method for method in tables.pop("method") if method["label"] in label]
+    methods = [method for method in tables["method"] if method["label"] in label]
     method = max(methods, key=lambda entry: len(entry["label"]))
-    flat = {f"method.{name}": str(value) for name, value in method.items()}
-    for section, values in tables.items():
-        if isinstance(values, dict):
-            flat |= {f"{section}.{name}": str(value) for name, value in values.items()}
-        else:
-            flat[section] = str(values)
-    return {name: text[:500] for name, text in flat.items()}
+    settings = flattened(tables | {"method": method})
+    return {name: str(value)[:500] for name, value in settings.items()}

@@ -72,7 +72,7 @@ LARGEST_VECTOR = 2**26
 
 @dataclass(frozen=True)
 class ArrayField:
-    """An array that may leave a vehicle."""
+    """The shape and type of an array that may leave a vehicle."""
 
     shape: tuple[str | int, ...]
     """"D": the parameters of the model that a plan trains."""

@@ -69,13 +69,13 @@ class Graph:
 
     @property
     def shares_needed(self) -> int:
-        """Return the shares that reconstruct a secret; more than half of a group."""
+        """Return how many shares reconstruct a secret; more than half of a group."""
         size = degree(len(self.names)) + 1
         return self.terms.threshold if self.complete else size // 2 + 1
 
     @property
     def signatures_needed(self) -> int:
-        """Return the members of a group that must have signed the same survivors.
+        """Return how many members of a group must have signed the same survivors.
 
         On the ring two halves could be told different things. With two thirds for each, those in
         between get no agreement, and what is left of a group that would tell a vehicle's seed and

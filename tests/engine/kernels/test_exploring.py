@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedwatt.engine.kernels.exploring import FOUND, traced_points, vectors
 from fedwatt.engine.kernels.trace import COLUMNS, ROWS, Untraceable
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import LocalRule, Method, Rows, StepLoss, get
-from fedwatt.models import GRU, MLP, Model, ModuleModel
+from fedwatt.models import GRU, MLP, Model
 from tests.engine.test_cpu import calls_of_whole_rounds, compiler_needed
 from tests.federation.toys import random_fleet
 
@@ -168,18 +168,6 @@ def test_a_round_in_c_is_what_torch_makes_in_float64(
     assert called
     # Two rounds of up to nine steps in float32; float64 has no C.
     torch.testing.assert_close(result, trained(METHODS[name], model, "float64"), rtol=0, atol=5e-5)
-
-
-@compiler_needed
-def test_a_module_of_ones_own_explores_as_the_mlp_that_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    called = calls_of_whole_rounds(monkeypatch)
-    layers = (nn.Flatten(), nn.Linear(32, 6), nn.ReLU(), nn.Linear(6, 1))
-    model = ModuleModel(nn.Sequential(*layers, nn.Flatten(0)))
-    fast, exact = (trained("sam", model, kind) for kind in ("float32", "float64"))
-    assert called
-    torch.testing.assert_close(fast, exact, rtol=0, atol=5e-5)
 
 
 @compiler_needed
