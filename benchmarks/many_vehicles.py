@@ -412,9 +412,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         load = row["load"]
         cost = row["cost"]
-        server = "fast path"
-        if not load["fast_path"]:
-            server = f"public interface, polls every {load['poll']:g} s"
+        server = "fast path" if load["fast_path"] else "public interface"
         if load["faulty"]:
             server += f", {load['faulty']} % at fault"
         lines.append(

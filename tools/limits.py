@@ -67,8 +67,8 @@ class Limits:
 
     function: int = 60
     file: int = 500
-    files: int = 288
-    tokens: int = 349_500
+    files: int = 286
+    tokens: int = 349_400
     vague_names: int = 11
     openers: int = 0
     packed: int = 0

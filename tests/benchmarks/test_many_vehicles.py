@@ -72,5 +72,5 @@ def test_a_row_says_what_was_switched_off() -> None:
     cost = Cost(1.0, 0.05, 30.0, 2.5, 0.5, 0.25, 1.25, 120.0, 150.0, [10])
     load = vars(Load(20, 10, faulty=20, fast_path=False))
     row = shown([{"load": load, "cost": vars(cost)}]).splitlines()[-1]
-    server = "public interface, polls every 5 s, 20 % at fault"
+    server = "public interface, 20 % at fault"
     assert row == f"| 20 | 10 | {server} | 2.5 s | 0.50, 0.25 s | 75.0 ms | 150 MB |"

@@ -1,8 +1,7 @@
 """Everything that a vehicle reads from its server and everything that leaves it.
 
 `REQUESTS` lists every field of every request, `REPLIES` every field of every reply with its type
-and its shape. A method may add the uploads that its rules declare
-(`LocalRule.uploads`).
+and its shape. A method may add the uploads that its rules declare (`LocalRule.uploads`).
 `sealed` is the only way out of a vehicle and refuses undeclared fields; `checked_request` refuses
 requests with undeclared fields; `opened` is the server's way in and checks replies once more.
 
