@@ -50,7 +50,11 @@ BEFORE = (
 
 State = Annotated[
     Path | None,
-    typer.Option("--state", help="Use this folder for the vehicle's state, or else KEYS/state."),
+    typer.Option(
+        "--state",
+        help="Use this folder for the vehicle's state between rounds.",
+        show_default="KEYS/state",
+    ),
 ]
 Run = Annotated[Path, typer.Argument(help="Run folder, or a folder of runs: the newest counts.")]
 Address = Annotated[
