@@ -4,8 +4,9 @@ SHELL := /bin/bash -eo pipefail
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Two worker processes with one thread each: torch's own threads would fight over the cores.
-WORKERS ?= 2
+# Worker processes with one thread each: torch's own threads would fight over two cores, and a third
+# worker has work while tests of the deployment wait.
+WORKERS ?= 3
 RUN ?= runs/first
 
 # Stamps, so that nothing is installed again until the project's requirements change.
