@@ -192,8 +192,8 @@ def test_a_vehicle_that_reports_its_charge_alone_has_intervals_and_a_measured_tr
     card = export(trained(target="energy-from-soc"), tmp_path / "m.onnx", vehicle=vehicle)
     assert card.calibration and not card.trip_prior
     write_vehicle(tmp_path / "car", vehicle)
-    made = forecast(tmp_path / "m.onnx", tmp_path / "car" / trips[0].name)
-    assert made.prediction.interval_wh is not None
-    taken = a_vehicle().trips[0].channels["energy_wh"]
-    assert made.prediction.measured_total_wh == pytest.approx(taken[1:].sum(), rel=1e-6)
-    assert "Measured energy is what the state of charge lost" in render(made)
+    predicted = forecast(tmp_path / "m.onnx", tmp_path / "car" / trips[0].name)
+    assert predicted.prediction.interval_wh is not None
+    energy_wh = a_vehicle().trips[0].channels["energy_wh"]
+    assert predicted.prediction.measured_total_wh == pytest.approx(energy_wh[1:].sum(), rel=1e-6)
+    assert "Measured energy is what the state of charge lost" in render(predicted)

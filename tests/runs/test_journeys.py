@@ -84,14 +84,14 @@ def test_unseen_vehicles_are_scored_with_published_elevation_alone(fleet):
     config = from_toml(f'{text}[elevation]\nsource = "learn"\n')
     learned = learned_elevation(config)
     nothing_shared = replace(learned, shared=empty_map(config.elevation.grid))
-    known = config.data.columns.index("climb_known")
+    climb_known = config.data.columns.index("climb_known")
     with_private = run_fleet(config).clients
     for client in with_private:
-        assert client.series[:, known].any()
+        assert client.series[:, climb_known].any()
     scored = list(unsurveyed_clients(config, nothing_shared))
     assert [client.name for client in scored] == [client.name for client in with_private]
     for client in scored:
-        assert not client.series[:, known].any()
+        assert not client.series[:, climb_known].any()
     two = replace(learned, contributors=learned.contributors - {scored[0].name})
     assert [client.name for client in unsurveyed_clients(config, two)] == [
         client.name for client in scored[1:]
