@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,7 +118,9 @@ def folder_for(out: Path | None, resume: bool) -> Path:
         return out
     if resume:
         raise SettingError("--resume needs --out: say which folder to continue.")
-    return Path("runs") / datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    started = datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    names = chain([started], (f"{started}-{number}" for number in count(2)))
+    return next(Path("runs", name) for name in names if not Path("runs", name).exists())
 
 
 def refuse_folder(out: Path, resume: bool, allowed: Collection[str] = ()) -> None:
