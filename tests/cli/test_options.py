@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedwatt.cli import options
+from fedwatt.cli.options import folder_for
 
 
 class Noon(datetime):
@@ -20,8 +20,8 @@ def test_two_runs_of_one_second_get_two_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(options, "datetime", Noon)
+    monkeypatch.setitem(folder_for.__globals__, "datetime", Noon)
     for name in ("2024-03-09-120000", "2024-03-09-120000-2", "2024-03-09-120000-3"):
-        folder = options.folder_for(None, resume=False)
+        folder = folder_for(None, resume=False)
         assert folder == Path("runs", name)
         folder.mkdir(parents=True)
