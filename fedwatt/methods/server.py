@@ -1,8 +1,8 @@
 """Server rules, and FedAvg's: the average weighted by each vehicle's windows.
 
-McMahan et al., AISTATS 2017; paper `eq:fedavg_agg`, written with displacements Δ_k = w_k - w_t:
+McMahan et al., AISTATS 2017, arXiv 1602.05629; paper `eq:fedavg_agg`, with updates Δ_k = w_k - w_t:
 
-    w_{t+1} = w_t + Σ_k (n_k / n_t) Δ_k      over the vehicles whose reply counted
+    w_{t+1} = w_t + Σ_k (n_k / n_t) Δ_k    over vehicles whose update counted
 """
 
 from abc import ABC, abstractmethod
