@@ -43,14 +43,14 @@ class Nova(ServerRule):
     def mean_of_sums(
         self, model: Model, delta: Tensor, weight: float, uploads: Rows
     ) -> tuple[Tensor, Rows]:
-        """Return Σ p_k (τ/a_k) Δ_k, and τ = Σ p_k a_k in place of every a_k."""
+        """Return Σ ω_k (τ/a_k) Δ_k, and τ = Σ ω_k a_k in place of every a_k."""
         delta, uploads = super().mean_of_sums(model, delta, weight, uploads)
         return delta * uploads["accumulation"], uploads
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """Return w_t + Σ p_k (τ/a_k) Δ_k."""
+        """Return w_t + Σ ω_k (τ/a_k) Δ_k."""
         a = replies.uploads["accumulation"].double()
         shares = replies.shares
-        # Exactly FedAvg where all vehicles did the same: Σ p_k is 1 only up to rounding.
+        # Exactly FedAvg where all vehicles did the same: Σ ω_k is 1 only up to rounding.
         ratio = torch.ones_like(a) if a.max() == a.min() else (shares * a).sum() / a
         return state, moved(weights, weighted_sum(replies.filled * shares * ratio, replies.deltas))

@@ -48,11 +48,11 @@ class Replies:
 
     @property
     def shares(self) -> Tensor:
-        """p_k = n_k / n_t, [R], float64."""
+        """ω_k = n_k / n_t, [R], float64."""
         return self.windows / self.windows.sum()
 
     def mean(self, upload: str) -> Tensor:
-        """Return Σ p_k x_k [1] of an upload that is one number x_k per vehicle, float64."""
+        """Return Σ ω_k x_k [1] of an upload that is one number x_k per vehicle, float64."""
         return (self.shares * self.uploads[upload].double()).sum().reshape(1)
 
 
@@ -182,7 +182,7 @@ class Average(ServerRule):
     averages = True
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """Return w_t + Σ p_k Δ_k."""
+        """Return w_t + Σ ω_k Δ_k."""
         return state, moved(weights, mean_delta(replies))
 
 
