@@ -279,7 +279,7 @@ def tables(record: dict[str, Any]) -> dict[str, str]:
     """Return the Markdown of each block, by its name on the page."""
     return {
         "agreement": agreement_words(record["agreement"]),
-        "size": f"The file of a VED vehicle has {record['sizes']['plain'] / 1000:.0f} kB, with "
+        "size": f"The file of a VED vehicle is {record['sizes']['plain'] / 1000:.0f} kB, with "
         f"elevation {record['sizes']['elevation'] / 1000:.0f} kB.",
         "stream": stream_words(record["streams"]),
         "latency": latency_table([*record["latency"], *record["latency_hills"]]),
@@ -306,12 +306,13 @@ def stream_words(record: dict[str, dict[str, Any]]) -> str:
     plain = record["stream"].values()
     climbing = record["stream_hills"].values()
     worst = max(row["worst_wh"] for row in plain)
+    agreement = f"within {worst:.1g} Wh of" if worst else "equal to"
     settled = min(row["settled"] / row["windows"] for row in climbing)
     added = max(row["rmse_stream_wh"] - row["rmse_batch_wh"] for row in climbing)
     return (
         f"Raw VED test trips of {len(plain)} vehicles "
-        f"({sum(row['windows'] for row in plain):,} windows), fed row by row, differ from the "
-        f"batch pipeline by at most {worst:.1g} Wh. With elevation the same holds for at least "
+        f"({sum(row['windows'] for row in plain):,} windows), fed row by row, give predictions "
+        f"{agreement} those of the batch pipeline. With elevation the same holds for at least "
         f"{settled:.1%} of each vehicle's windows; the others end where the elevation is not known "
         f"yet, which adds at most {added:.2f} Wh to the RMSE."
     )

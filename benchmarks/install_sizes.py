@@ -26,7 +26,7 @@ README = ROOT / "README.md"
 TRAINING = ("run", "--out", "runs/first")
 PURPOSE = {
     "": "base package of the others",
-    "edge": "prediction: `predict`, `route`, `serve`, `EnergyPredictor`",
+    "edge": "prediction: `route`, `predict` (CSV), `EnergyPredictor`",
     "train": "fleets, training, reports and exports",
 }
 PLAN = "speed_mps,ambient_c\n" + "12.5,8\n" * 300

@@ -138,9 +138,10 @@ def page(rows: list[dict[str, Any]]) -> str:
         note = f"{where}: {computer['processor']}, PyTorch {computer['torch']}"
         if note not in notes:
             notes.append(note)
+    steps = [row["steps"] for row in rows]
     summary = (
         f"{VEHICLES:,} vehicles, {PARTICIPANTS:,} participants per round with "
-        f"{min(row['steps'] for row in rows):.0f} to {max(row['steps'] for row in rows):.0f} steps "
+        f"{' to '.join(dict.fromkeys(f'{n:.0f}' for n in (min(steps), max(steps))))} steps "
         f"on average, {JUDGED} vehicles evaluated. Medians of rounds; {'; '.join(notes)}."
     )
     return "\n".join(lines) + f"\n\n{summary}"

@@ -18,7 +18,7 @@ class Conv(nn.Module):
         self.output = nn.Linear(2 * width, 1)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Seconds become the last axis, as Conv1d wants them."""
+        """Return the energies; Conv1d takes seconds as the last axis."""
         x = torch.relu(self.first(windows.transpose(1, 2)))
         x = torch.relu(self.second(x))
         return self.output(torch.cat([x.mean(dim=-1), x.amax(dim=-1)], dim=-1)).squeeze(-1)

@@ -2,9 +2,9 @@
 
 python tools/reference.py
 
-docs/python.md and docs/commands.md are made as a whole, of docstrings and help texts; of
-docs/configuration.md and docs/data.md the tables between marks. A paragraph of a docstring whose
-lines are "name   meaning" becomes a table.
+docs/python.md, docs/commands.md and docs/methods/ are made as a whole, of docstrings, help texts
+and the catalogue of methods; of docs/configuration.md, docs/data.md and docs/methods.md the tables
+between marks.
 """
 
 import inspect
@@ -12,6 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -22,6 +23,8 @@ from benchmarks.marked import filled
 from fedwatt import tables
 from fedwatt.cli import app
 from fedwatt.telemetry.channels import CHANNELS, MAPPABLE
+from tools import method_pages
+from tools.markdown import from_docstring, table
 
 DOCS = Path(__file__).parents[1] / "docs"
 # Section → what it is for, and its names. "Class:*" stands for its public methods as well, and
@@ -70,39 +73,6 @@ The maintainers' commands `compare`, `reproduce` and `bench` need a clone of the
 """
 MAINTENANCE = ("compare", "reproduce", "bench")
 _ARRAYS = {"float64": "Float", "floating": "Float", "int64": "Int", "bool": "Bool"}
-_ROW = re.compile(r"^(\S(?:.*?\S)?)\s{2,}(\S.*)$")
-
-
-def from_docstring(text: str) -> str:
-    """Return a docstring as Markdown."""
-    return "\n\n".join(map(_paragraph, re.split(r"\n\s*\n", inspect.cleandoc(text))))
-
-
-def _paragraph(text: str) -> str:
-    lines = text.splitlines()
-    if lines[0].startswith(">>>"):
-        return "```pycon\n" + text + "\n```"
-    if lines[0].startswith("    ") or not _ROW.match(lines[0]):
-        return text
-    rows: list[tuple[str, str]] = []
-    for line in lines:
-        if (found := _ROW.match(line)) and not line.startswith(" "):
-            rows.append((found[1], found[2]))
-        elif line.startswith(" "):
-            rows[-1] = rows[-1][0], f"{rows[-1][1]} {line.strip()}"
-        else:
-            return text
-    return table(("", ""), [(f"`{name}`", meaning) for name, meaning in rows])
-
-
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """Rows as a Markdown table."""
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 def signature(name: str, thing: Any) -> str:
@@ -226,6 +196,11 @@ def data_page() -> str:
     return _with_block("data.md", "channels", table(head, rows))
 
 
+def methods_page() -> str:
+    """Return the page of the methods, with the pages of their families."""
+    return _with_block("methods.md", "families", method_pages.families_table())
+
+
 def _with_block(page: str, name: str, block: str) -> str:
     return filled((DOCS / page).read_text(encoding="utf-8"), {name: block})
 
@@ -235,6 +210,11 @@ PAGES = {
     "commands.md": commands_page,
     "configuration.md": configuration_page,
     "data.md": data_page,
+    "methods.md": methods_page,
+    **{
+        f"methods/{family}.md": partial(method_pages.page, family)
+        for family in method_pages.FAMILIES
+    },
 }
 
 

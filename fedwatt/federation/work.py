@@ -27,7 +27,7 @@ class Together:
     weight: float
     uploads: Rows
     length: float
-    """‖Σ p_k Δ_k‖, p_k being the vehicles' shares of the windows."""
+    """‖Σ ω_k Δ_k‖, ω_k being the vehicles' shares of the windows."""
 
 
 @dataclass(frozen=True)

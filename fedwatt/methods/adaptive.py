@@ -1,26 +1,4 @@
-"""Adaptive server steps along the mean displacement: FedOpt and FedExP.
-
-FedOpt (Reddi et al., ICLR 2021) treats Δ̄ = Σ p_k Δ_k as a gradient; element-wise:
-
-    m ← β₁ m + (1 - β₁) Δ̄,                            m = 0 at first
-    Adam     v ← β₂ v + (1 - β₂) Δ̄²                   v = τ² at first
-    Yogi     v ← v - (1 - β₂) Δ̄² sign(v - Δ̄²)
-    Adagrad  v ← v + Δ̄²
-    w_{t+1} = w_t + η_s m / (√v + τ)
-
-as published: no bias correction, τ outside the root, v from Δ̄ rather than m. The sign is plus
-because Δ̄ already points downhill. Keras, optax and Flower differ in one or more of these.
-
-FedExP (Jhunjhunwala, Wang and Joshi, ICLR 2023) lengthens the mean displacement when vehicles
-disagree. Displacements that point apart shorten their mean; the server undoes that, and never
-shortens it:
-
-    E₁ = Σ p_k ‖Δ_k‖²,    E₂ = ‖Δ̄‖²,    η_g = max(1, E₁ / (2 (E₂ + ε))),    w_{t+1} = w_t + η_g Δ̄
-
-with p_k = n_k/n_t, as in the authors' code; the paper has 1/|S_t|. Its ε is constant. The default
-here is ε = ε_r E₁, which keeps η_g below 1/(2 ε_r) and does not depend on the scale of Δ. Vehicles
-upload ‖Δ_k‖², one number, so that E₁ is a sum that secure aggregation can compute.
-"""
+"""Adaptive server steps along the mean update: FedOpt and FedExP."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -39,7 +17,12 @@ from fedwatt.settings import Range, number
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSgd(ServerRule):
-    """w_{t+1} = w_t + η_s Δ̄, with server momentum; FedAvg at the defaults."""
+    """SGD with momentum on the server, FedAvgM; FedAvg at the defaults.
+
+    Hsu, Qi and Brown, arXiv 1909.06335, 2019. With `server_momentum` γ:
+
+        m ← γ m + Δ̄,    w_{t+1} = w_t + η_g m
+    """
 
     server_learning_rate: float = number(
         1.0, "(0, inf)", fixed="the local learning rate is tuned instead"
@@ -53,14 +36,28 @@ class ServerSgd(ServerRule):
         return {"m": torch.zeros(model.layout.size, dtype=torch.float64)}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """Return m ← γ m + Δ̄ and the model w_t + η_s m."""
+        """Return m ← γ m + Δ̄ and the model w_t + η_g m."""
         m = self.server_momentum * state["m"] + mean_delta(replies)
         return {"m": m}, moved(weights, self.server_learning_rate * m)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Adaptive(ServerRule):
-    server_learning_rate: float = number(0.01, "(0, inf)", tuned=Range(1e-3, 1e-1))  # η_s
+    """An adaptive optimiser on the server, FedOpt.
+
+    Reddi et al., ICLR 2021, arXiv 2003.00295, take Δ̄ = Σ ω_k Δ_k for a gradient, per weight:
+
+        m ← β₁ m + (1 - β₁) Δ̄,                 m = 0 at first
+        Adam     v ← β₂ v + (1 - β₂) Δ̄²        v = τ² at first
+        Yogi     v ← v - (1 - β₂) Δ̄² sign(v - Δ̄²)
+        Adagrad  v ← v + Δ̄²
+        w_{t+1} = w_t + η_g m / (√v + τ)
+
+    as published: no bias correction, τ outside the root, v from Δ̄ rather than m. The sign is plus
+    because Δ̄ already points downhill. Keras, optax and Flower differ in one or more of these.
+    """
+
+    server_learning_rate: float = number(0.01, "(0, inf)", tuned=Range(1e-3, 1e-1))  # η_g
     beta1: float = number(0.9, "[0, 1)", fixed="the authors' value")
     tau: float = number(1e-3, "(0, inf)", tuned=Range(1e-4, 1e-2))
     """τ, the degree of adaptivity; also the start of √v."""
@@ -77,7 +74,7 @@ class _Adaptive(ServerRule):
         """Return v [D] after a round with Δ̄² = `squared` [D]."""
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """Return m, v and the model w_t + η_s m / (√v + τ)."""
+        """Return m, v and the model w_t + η_g m / (√v + τ)."""
         mean = mean_delta(replies)
         m = self.beta1 * state["m"] + (1 - self.beta1) * mean
         v = self.second_moment(state["v"], mean**2)
@@ -88,7 +85,7 @@ class _Adaptive(ServerRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Adagrad(_Adaptive):
-    """v grows by every squared displacement; no momentum by default, as published."""
+    """Adagrad on the server: v grows by every squared update; β₁ is 0 by default, as published."""
 
     beta1: float = 0.0
 
@@ -99,7 +96,7 @@ class Adagrad(_Adaptive):
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(_Adaptive):
-    """v is a moving average of squared displacements."""
+    """Adam on the server: v is a moving average of squared updates."""
 
     beta2: float = number(0.99, "[0, 1]", fixed="the authors' value")
 
@@ -110,7 +107,7 @@ class Adam(_Adaptive):
 
 @dataclass(frozen=True, kw_only=True)
 class Yogi(Adam):
-    """Adam whose v moves toward the squared displacement by a bounded amount."""
+    """Yogi on the server: Adam whose v moves toward the squared update by a bounded amount."""
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
         """Return v - (1 - β₂) Δ̄² sign(v - Δ̄²)."""
@@ -136,11 +133,23 @@ class SquaredLength(LocalRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Extrapolated(ServerRule):
-    """FedExP's server rule: a longer step where updates disagree."""
+    """FedExP's server rule: a longer step where updates disagree.
+
+    Jhunjhunwala, Wang and Joshi, ICLR 2023, arXiv 2301.09604. Updates that point apart shorten
+    their mean; the server undoes that, and never shortens it:
+
+        E₁ = Σ ω_k ‖Δ_k‖²,    E₂ = ‖Δ̄‖²
+        η_g = max(1, E₁ / (2 (E₂ + ε))),    w_{t+1} = w_t + η_g Δ̄
+
+    with ω_k = n_k/n_t, as in the authors' code; the paper has 1/|S_t|. Its ε is constant. The
+    default here is ε = ε_r E₁, which keeps η_g below 1/(2 ε_r) and does not depend on the scale of
+    Δ. The paper returns the mean of the last two models; here it is the last. Vehicles upload
+    ‖Δ_k‖², one number, so that secure aggregation can sum E₁.
+    """
 
     epsilon_relative: float = number(0.05, "[0, inf)", tuned=Range(0.01, 0.2))
     """ε_r; η_g is at most 1/(2 ε_r)."""
-    epsilon: float = number(0.0, "[0, inf)", fixed="depends on the scale of the displacements")
+    epsilon: float = number(0.0, "[0, inf)", fixed="depends on the scale of the updates")
     """ε of the paper, constant in all rounds, besides ε_r E₁."""
 
     local_half = SquaredLength

@@ -1,16 +1,18 @@
 """IFCA: the server has several models, and each vehicle trains the one that fits it best.
 
-Ghosh et al., NeurIPS 2020, averaging models. With centres c_1 .. c_J on the server,
+Ghosh et al., NeurIPS 2020, arXiv 2006.04088, averaging models. With centres c_1 .. c_J on the
+server,
 
-    vehicle   j_k = argmin_j F_k(c_j) on a batch of its training windows, the same for all j (of
-              equals the first);  its steps begin at c_{j_k}, and so does every pull
-    server    c_j ← c_j + Σ_{k: j_k = j} (n_k / Σ n) Δ_k;  a centre that no vehicle chose stays
+    vehicle   j_k = argmin_j F_k(c_j)      on one batch of its training windows
+    server    c_j ← c_j + Σ_{k: j_k = j} (n_k / Σ n) Δ_k
 
-The start of the centres matters. With random centres, as published, all vehicles may choose the
-centre that is better after the first round, which is FedAvg. Here centres separate after a few
-rounds of FedAvg: c_1 is then that model, and the others lie at a small distance from it.
+Of equals the first is chosen. The vehicle's steps begin at c_{j_k}, and so does every pull; a
+centre that no vehicle chose stays. The start of the centres matters. With random centres, as
+published, all vehicles may choose the centre that is better after the first round, which is FedAvg.
+Here centres separate after a few rounds of FedAvg: c_1 is then that model, and the others lie at a
+small distance from it.
 
-w_t, the model of global tables, is the centre chosen by most windows so far. A vehicle uses the
+The model of global tables, w_t, is the centre chosen by most windows so far. A vehicle uses the
 centre that it would choose now. The server sends all J models; a vehicle uploads Δ_k and its
 choice, or for secure aggregation J blocks of which all but one are 0.
 """

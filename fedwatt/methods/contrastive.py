@@ -1,14 +1,14 @@
 """MOON: a loss that pulls representations to the global model's, away from the last local one's.
 
-Li, He and Song, CVPR 2021, for regression. With the representations z of the model being trained,
-z_g of the broadcast model and z_p of the model this vehicle ended its last training with:
+Li, He and Song, CVPR 2021, arXiv 2103.16257, for regression. With the representations z of the
+model being trained, z_g of the broadcast model and z_p of the model this vehicle ended its last
+training with:
 
-    loss = F_k + μ · mean_batch softplus((cos(z, z_p) - cos(z, z_g)) / T)
+    loss = F_k + μ mean_batch softplus((cos(z, z_p) - cos(z, z_g)) / T)
 
 which is the two-class cross entropy of the paper. The representation is the input of the last
 layer; no projection head is added, so that all methods share one architecture. A vehicle that has
-never trained has no last model and skips the term, which equals the common choice z_p = z_g up to
-rounding; a step in which no vehicle has one is bit-identical to FedAvg's.
+never trained skips the term, which equals the common choice z_p = z_g up to rounding.
 """
 
 from dataclasses import dataclass

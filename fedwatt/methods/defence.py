@@ -3,25 +3,8 @@
 A vehicle with a broken sensor, a stale label or bad intentions can send anything, and one update is
 enough to move a mean anywhere. A defence turns the updates of a round into updates that may be
 averaged: it keeps some of them, shortens them, or replaces them by their centre. The server rule
-is unchanged, so every defence works with every server that needs only the mean displacement
-(average, SGD, Adam, Adagrad, Yogi).
-
-krum, multikrum  Blanchard et al., NeurIPS 2017. Of N updates at most f are wrong. The score of an
-                 update is the sum of its squared distances to its N - f - 2 nearest *others*, over
-                 the whole model. Krum takes the lowest score, Multi-Krum averages the m lowest by
-                 windows. The proof needs N ≥ 2f + 3, and m ≤ N - 2f - 2 where several are kept.
-median, trimmed  Yin et al., ICML 2018, weight by weight, one vote per vehicle (claimed windows
-                 could otherwise outvote the rest): the median, or the mean without the b = ⌊βN⌋
-                 lowest and b highest values. Safe while fewer than half, or at most b, are wrong.
-geometric        RFA, Pillutla et al., IEEE TSP 2022: the point with the least total distance, by
-                 the smoothed Weiszfeld iteration. With α_k = n_k / n_t, at most R times or until
-                 Σ α_k ‖v - Δ_k‖ changes by less than a part `tolerance`:
-                     v ← Σ α_k Δ_k
-                     repeat  β_k = α_k / max(ν, ‖v - Δ_k‖),  v ← Σ β_k Δ_k / Σ β_k
-                 Wrong updates do bounded harm while they hold less than half of the *windows*;
-                 each vehicle reports its own number of windows.
-bounded          Sun et al., arXiv 1911.07963: Δ_k ← Δ_k · min(1, c / ‖Δ_k‖). Limits how far a wrong
-                 update pushes in one round, not its direction; does not stop flipped signs.
+is unchanged, so every defence works with every server that needs only the mean update (average,
+SGD, Adam, Adagrad, Yogi).
 """
 
 from abc import ABC, abstractmethod
@@ -106,7 +89,16 @@ def krum_scores(deltas: Tensor, byzantine: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Krum(Defence):
-    """The update closest to its neighbours; of equal ones the first by name."""
+    """The update closest to its neighbours; of equal ones the first by name.
+
+    Blanchard et al., NeurIPS 2017, arXiv 1703.02757. Of N updates at most f are wrong. The score of
+    an update is
+
+        s_k = Σ_j ‖Δ_k - Δ_j‖²      over its N - f - 2 nearest others
+
+    over the whole model, and the server gets the update with the lowest score. The proof needs N ≥
+    2f + 3.
+    """
 
     byzantine: int = number(1, "[0, inf]")  # f, how many replies of a round may be wrong
 
@@ -127,7 +119,12 @@ class Krum(Defence):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiKrum(Krum):
-    """The m updates with the lowest scores, averaged by windows."""
+    """The m updates with the lowest scores of Krum, averaged by windows.
+
+    Blanchard et al., NeurIPS 2017, arXiv 1703.02757. The proof needs
+
+        N ≥ 2f + 3,    m ≤ N - 2f - 2
+    """
 
     keep: int = number(0, "[0, inf]", "(0: N - 2·byzantine - 2)")
     """m; 0: N - 2f - 2, the most for which the guarantee holds."""
@@ -171,7 +168,16 @@ def trimmed_mean(vectors: Tensor, trim: float) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Median(Defence):
-    """The median of every weight."""
+    """The median of every weight.
+
+    Yin et al., ICML 2018, arXiv 1803.01498, one vote per vehicle, since claimed windows could
+    outvote the others:
+
+        Δ = median_k Δ_k      for each weight alone
+
+    with the mean of the middle two where N is even. Safe while fewer than half of the updates are
+    wrong.
+    """
 
     def screen(self, replies: Replies) -> Replies:
         """Return the median in place of the replies."""
@@ -180,7 +186,14 @@ class Median(Defence):
 
 @dataclass(frozen=True, kw_only=True)
 class TrimmedMean(Defence):
-    """The trimmed mean of every weight."""
+    """The trimmed mean of every weight.
+
+    Yin et al., ICML 2018, arXiv 1803.01498, one vote per vehicle:
+
+        Δ = mean of Δ_k without its b lowest and b highest values,  b = ⌊βN⌋
+
+    for each weight alone. Safe while at most b updates are wrong.
+    """
 
     trim: float = number(
         0.2,
@@ -188,7 +201,7 @@ class TrimmedMean(Defence):
         ": something must be left",
         fixed="how many vehicles are assumed to be wrong",
     )
-    """β, the share of replies dropped at *either* end."""
+    """β, the share of replies dropped at either end."""
 
     def screen(self, replies: Replies) -> Replies:
         """Return the trimmed mean in place of the replies."""
@@ -228,7 +241,17 @@ def geometric_median(
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricMedian(Defence):
-    """RFA's smoothed Weiszfeld iteration."""
+    """RFA: the point with the least total distance to the updates, by smoothed Weiszfeld steps.
+
+    Pillutla et al., IEEE TSP 2022, arXiv 1912.13445. With α_k = n_k / n_t, at most R times or until
+    Σ α_k ‖v - Δ_k‖ changes by less than a part `tolerance`:
+
+        v ← Σ α_k Δ_k
+        repeat  β_k = α_k / max(ν, ‖v - Δ_k‖),  v ← Σ β_k Δ_k / Σ β_k
+
+    Wrong updates do bounded harm while they hold less than half of the windows; each vehicle
+    reports its number of windows.
+    """
 
     iterations: int = number(4, "[0, inf]", "(0 is the mean)")
     """R; 0 is the plain mean."""
@@ -266,7 +289,15 @@ def bounded(vectors: Tensor, bound: float) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class NormBound(Defence):
-    """Updates of length `bound` or less."""
+    """Updates of length `bound` or less.
+
+    Sun et al., arXiv 1911.07963, 2019:
+
+        Δ_k ← Δ_k min(1, c / ‖Δ_k‖)
+
+    Limits how far a wrong update pushes in one round, not its direction; does not stop flipped
+    signs.
+    """
 
     bound: float = number(
         1.0, "(0, inf]", "(inf switches it off)", fixed="set by what clean rounds record"

@@ -1,15 +1,17 @@
 """FedDyn: dynamic regularisation, by which local optima approach the global one.
 
-Acar et al., ICLR 2021, in the form of the authors' code (α cancels on the server). Vehicle k has
-the state h_k, the server Hs = (1/K) Σ_k h_k, all 0 at first:
+Acar et al., ICLR 2021, arXiv 2111.04263, in the form of the authors' code (α cancels on the
+server). Vehicle k has the state h_k, the server h̄ = (1/K) Σ_k h_k, all 0 at first:
 
-    local    g + α_k (w - w_t) + α_k h_k
+    local    v_h = g_h + α_k (w_h - w_t + h_k)
     vehicle  h_k ← h_k + Δ_k
-    server   Hs ← Hs + (1/K) Σ_{S_t} Δ_k,     w_{t+1} = w_t + (1/|S_t|) Σ_{S_t} Δ_k + Hs
+    server   h̄ ← h̄ + (1/K) Σ_{S_t} Δ_k
+             w_{t+1} = w_t + (1/|S_t|) Σ_{S_t} Δ_k + h̄
 
 The broadcast ("cloud") model is the one that is evaluated. To minimise the loss weighted by
-windows, α_k = α/ω_k while the averages stay uniform; ω_k is kept in [0.1, 10], since a tiny vehicle
-would otherwise be pulled so hard that its steps diverge. α → 0 is *not* FedAvg: Hs keeps adding up.
+windows, α_k = α n/(K n_k) while the averages stay uniform; K n_k/n is kept in [0.1, 10], since a
+tiny vehicle would otherwise be pulled so hard that its steps diverge. A small α or rare
+participation can diverge. α → 0 is not FedAvg: h̄ keeps adding up.
 """
 
 from dataclasses import dataclass
@@ -65,12 +67,12 @@ class DynamicServer(ServerRule):
     """FedDyn's server rule."""
 
     correction: bool = True
-    """Whether Hs is added to the mean; without it and with α = 0 this is uniform FedAvg."""
+    """Whether h̄ is added to the mean; without it and with α = 0 this is uniform FedAvg."""
 
     local_half = Dynamic
     adds_up = True  # only the sum of the displacements enters
-    # Vehicles add Δ_k to h_k in the round in which the server adds it to Hs.
-    stale_reason = "its Hs is a mean of sums that all vehicles built against one common model"
+    # Vehicles add Δ_k to h_k in the round in which the server adds it to h̄.
+    stale_reason = "its h̄ is a mean of sums that all vehicles built against one common model"
 
     @property
     def counts_alike(self) -> bool:
@@ -78,11 +80,11 @@ class DynamicServer(ServerRule):
         return True
 
     def state(self, model: Model) -> Rows:
-        """Return Hs = 0."""
+        """Return h̄ = 0."""
         return {"mean_h": torch.zeros(model.layout.size, dtype=torch.float64)}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """Return the model w_t plus the mean update plus Hs."""
+        """Return the model w_t plus the mean update plus h̄."""
         total = replies.deltas.double().sum(dim=0)
         mean_h = state["mean_h"] + total / replies.population
         step = total / len(replies.deltas)

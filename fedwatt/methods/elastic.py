@@ -1,24 +1,23 @@
 """FedEL: slow vehicles train a sliding window of blocks, and in it the tensors that matter most.
 
-Zhang et al., NeurIPS 2025 (arXiv 2509.16902). In each round that it takes part in, a vehicle
+Zhang et al., NeurIPS 2025, arXiv 2509.16902, for vehicles with unequal computers
+(`availability.speeds`). In each round that it takes part in, a vehicle moves its window of blocks
+on and leaves the network at the window's end by an early exit. It weighs each tensor by its
+importance I, trains the tensors with the largest ΣI that fit into the runtime budget, and the exit:
 
-    moves its window of blocks on and leaves the network at the window's end by an early exit,
-    weighs each tensor by   I = β · local + (1 - β) · global,   each over its largest value:
-        local   -⟨g', δ⟩,  δ = -η_t g:  what a step on a probe batch would gain
-        global  ‖w_t - w_{t-1}‖²:        how much the last round moved the tensor
-    trains the tensors with the largest ΣI that fit into the runtime budget, and the exit,
+    I = β local + (1 - β) global        each over its largest value
+    local  = -⟨g', δ⟩,  δ = -η_t g      the gain of a step on a probe batch
+    global = ‖w_t - w_{t-1}‖²           how far the last round moved the tensor
 
-and the server averages each tensor over the vehicles that trained it. The budget is the time in
-which the fastest class of computers trains the whole model, so with equal computers this is FedAvg.
+The server averages each tensor over the vehicles that trained it. The budget is the time in which
+the fastest class of computers trains the whole model, so with equal computers this is FedAvg.
 
-No code of the authors exists. Ours: importances are normalised before mixing (raw, the global one
-covers a whole round and drowns the other), local importance is taken through the window's exit and
-counts from 0 up, exits are averaged like other tensors, tensors that no vehicle trained stay, the
-window moves with each participation, and time is counted in floating-point operations.
+The authors published no code. Decided here: importances are normalised before mixing, local
+importance is taken through the window's exit and counts from 0 up, exits are averaged like other
+tensors, tensors that no vehicle trained stay, and time is counted in floating-point operations.
 
 In an MLP over a minute of driving nine tenths of the work is the first matrix. A computer half as
-fast as the fastest trains biases and exits alone, one a quarter as fast overruns the budget by its
-forward pass: on the networks used here FedEL is a weak method. It is meant for deep ones.
+fast as the fastest trains biases and exits alone, so FedEL gains little on the networks used here.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,24 +1,24 @@
 """Fractional-order steps: each coordinate's step is scaled by a power of its last displacement.
 
-Paper, `eq:frac_precond`, `eq:precond_clip` and `eq:spectral_gate`:
+Partohaghighi et al., 2026, arXiv 2602.12567, `eq:frac_precond`, `eq:precond_clip` and
+`eq:spectral_gate`:
 
-    p_h = (|w_h - w_{h-1}| + δ)^(1-α) / Γ(2-α)      element-wise for h >= 1;  p_0 = 1
-    p   ← p / (1 + β_κ κ)                           spectral gate, off at β_κ = 0
+    p_h = (|w_h - w_{h-1}| + δ)^(1-α) / Γ(2-α)    element-wise, h ≥ 1;  p_0 = 1
+    p   ← p / (1 + β_κ κ)                         spectral gate, off at β_κ = 0
     p   ← clip(p, p_min, p_max)
-    p   ← p / mean(p)                               over all coordinates, with `match_rate`
-    w_{h+1} = w_h - η_t (g_h ⊙ p_h)
+    p   ← p / mean(p)                             only with `match_rate`
+    u_h = p ⊙ v_h
 
-Unlike the paper's prose, small displacements *shrink* p: at α = 0.8 it reaches 1 only for a
+Unlike the paper's prose, small displacements shrink p: at α = 0.8 it reaches 1 only for a
 displacement of 0.65, so on real models the rule is a coordinate-wise cut of the learning rate.
 Compare it with FedAvg at a reduced rate, or keep only the shape of p: with `match_rate` its mean is
 1 in every step, so that steps are as long as plain ones in that sense.
 
 Spectral ratio (`eq:spectral_flatness`): κ = ‖W‖₂ / (‖W‖_F + ε_F). For a matrix of rank r it is in
 [1/√r, 1]; it is 1 for every output layer of a scalar regressor, so look at a hidden matrix. The
-paper takes "a fixed small number of power iterations (e.g., 10)". Ten leave κ 1 to 5 % too low
-where the largest singular values are close together, and no number of them is a bound: iterations
-that begin nearly orthogonal to the leading vector settle on the next one. The exact value costs
-little for matrices of this size.
+paper's ten power iterations leave κ 1 to 5 % too low where the largest singular values are close
+together; the exact one (`power_iterations = 0`) costs little for matrices of this size. The paper's
+algorithm gates before it clips, its text clips first: `order` chooses.
 """
 
 from dataclasses import dataclass

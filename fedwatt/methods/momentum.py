@@ -1,29 +1,4 @@
-"""Momentum of local steps: inside a round (heavy ball), FedCM, and MimeLite.
-
-Heavy ball; each round starts from rest. The buffer is never stored: the last step was -η_t buffer.
-
-    buffer ← ρ buffer + v_h,    w_{h+1} = w_h - η_t buffer,    buffer = (w_{h-1} - w_h) / η_t
-
-FedCM (Xu et al., arXiv 2106.10874). The server sends m, 0 at first, with the model:
-
-    local   u_h = α v_h + (1 - α) m_t
-    server  w_{t+1} = w_t + Σ p_k Δ_k,    m_{t+1} = -Σ p_k Δ_k / Σ p_k η_t H_k
-
-so that m is an exponential mean of the fleet's gradients: m_{t+1} = α ḡ_t + (1 - α) m_t. One common
-divisor keeps m parallel to the model's step where vehicles take unequal numbers of steps. The first
-round is FedAvg with the learning rate α η, so larger ones than FedAvg's are stable at first: tune
-both. Vehicles have no client state, an advantage over SCAFFOLD where they rarely participate.
-
-MimeLite (Karimireddy et al., NeurIPS 2021) with SGD and momentum. The server has m, 0 at first:
-
-    local   u_h = (1 - β) v_h + β m_t
-    upload  Δ_k and G_k = ∇F_k(w_t), over `gradient_batch` windows of the vehicle
-    server  w_{t+1} = w_t + η_g Σ p_k Δ_k,    m_{t+1} = (1 - β) Σ p_k G_k + β m_t
-
-m is an exponential mean, as published; where an implementation has g + β m instead, its
-learning rate is 1/(1 - β) times that here. Full Mime, which corrects every step by a second
-gradient, is not included.
-"""
+"""Momentum of local steps: inside a round (heavy ball), FedCM, and MimeLite."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,7 +15,12 @@ from fedwatt.settings import Range, number
 
 @dataclass(frozen=True, kw_only=True)
 class Momentum(LocalRule):
-    """Local SGD with momentum ρ."""
+    """Local SGD with momentum ρ (heavy ball); each round starts from rest.
+
+    The buffer is never stored: it is (w_{h-1} - w_h) / η_t.
+
+        buffer ← ρ buffer + v_h,    w_{h+1} = w_h - η_t buffer
+    """
 
     rho: float = number(0.9, "[0, 1)", tuned=Range(0.0, 0.95, log=False))
 
@@ -109,7 +89,12 @@ class MomentumServer(ServerRule):
 
 @dataclass(frozen=True, kw_only=True)
 class ClientMomentum(MixedMomentum):
-    """FedCM's local rule."""
+    """FedCM's local rule: steps that mix in the momentum m that the server sent.
+
+    Xu et al., arXiv 2106.10874, 2021:
+
+        u_h = α v_h + (1 - α) m_t
+    """
 
     alpha_cm: float = number(0.1, "(0, 1]", "(1: no momentum)", tuned=Range(0.05, 1.0))
     """α, the share of the vehicle's gradient; 1 is FedAvg."""
@@ -136,7 +121,18 @@ class ClientMomentum(MixedMomentum):
 
 @dataclass(frozen=True, kw_only=True)
 class FleetMomentum(MomentumServer):
-    """FedCM's server rule."""
+    """FedCM's server rule: averaging, and m, 0 at first, sent with the model.
+
+    On the server
+
+        w_{t+1} = w_t + Σ ω_k Δ_k,    m_{t+1} = -Σ ω_k Δ_k / Σ ω_k η_t H_k
+
+    so that m is an exponential mean of the fleet's gradients: m_{t+1} = α ḡ_t + (1 - α) m_t. One
+    common divisor keeps m parallel to the model's step where vehicles take unequal numbers of
+    steps. The first round is FedAvg with the learning rate α η, so larger ones than FedAvg's are
+    stable at first: tune both. Vehicles have no client state, an advantage over SCAFFOLD where they
+    rarely participate.
+    """
 
     local_half = ClientMomentum
     sum_limits: ClassVar[Mapping[str, float]] = {"rate_times_steps": 2.0**20}
@@ -151,7 +147,14 @@ class FleetMomentum(MomentumServer):
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenMomentum(MixedMomentum):
-    """MimeLite's local rule."""
+    """MimeLite's local rule: the momentum m of the server, constant during a round.
+
+    Karimireddy et al., NeurIPS 2021, arXiv 2008.03606, with SGD and momentum:
+
+        u_h = (1 - β) v_h + β m_t
+
+    The vehicle uploads G_k = ∇F_k(w_t), over `gradient_batch` of its windows.
+    """
 
     beta: float = number(0.9, "[0, 1)", "(0: no momentum)", tuned=Range(0.0, 0.99, log=False))
     """β; 0 is FedAvg."""
@@ -180,7 +183,16 @@ class FrozenMomentum(MixedMomentum):
 
 @dataclass(frozen=True, kw_only=True)
 class MimeServer(MomentumServer):
-    """MimeLite's server rule."""
+    """MimeLite's server rule: averaging, and m, 0 at first, from gradients at the broadcast model.
+
+    On the server
+
+        w_{t+1} = w_t + η_g Σ ω_k Δ_k,    m_{t+1} = (1 - β) Σ ω_k G_k + β m_t
+
+    m is an exponential mean, as published; where an implementation has g + β m instead, its
+    learning rate is 1/(1 - β) times that here. Full Mime, which corrects every step by a second
+    gradient, is not included.
+    """
 
     beta: float = number(0.9, "[0, 1)", tuned=Range(0.0, 0.99, log=False))
     server_learning_rate: float = number(

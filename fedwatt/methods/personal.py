@@ -1,25 +1,4 @@
-"""Models that never leave their vehicle: Ditto, and a shared body with a personal head.
-
-Ditto (Li et al., ICML 2021). Any method trains the global model. Each vehicle also has a
-personalised model v_k, which takes H_k steps in every round in which the vehicle participates:
-
-    v ← v - η_p (∇loss(v) + λ (v - w_t))        on the batches of the global model;  η_p = r η_t
-
-It begins at the first model that the vehicle receives (the authors begin at w_0). λ = 0 is local
-training, a large λ is the global model. Two gradients per step in all.
-
-Personal head. The head v is the model's last layer, the body u all layers before it. The server
-averages bodies alone, u_{t+1} = u_t + Σ p_k Δu_k; the global head stays at its initial value v_0.
-
-    "first"     FedRep (Collins et al., ICML 2021): τ_k = ⌈share · H_k⌉ steps of v_k with the body
-                as it was sent, then H_k - τ_k steps of the body with v_k as it is
-    "together"  FedPer (Arivazhagan et al., 2019): H_k steps of both
-    "never"     FedBABU (Oh et al., ICLR 2022): H_k steps of the body against v_0, in all vehicles
-                and for ever; for a personalised model both are fine-tuned at the end
-
-A vehicle without a head begins with v_0; before use it trains v_0 on its windows, with the body
-fixed. Weights that do not move keep their bits, whatever other rules do.
-"""
+"""Models that never leave their vehicle: Ditto, and a shared body with a personal head."""
 
 import logging
 from dataclasses import dataclass
@@ -43,7 +22,17 @@ log = logging.getLogger("fedwatt.methods")
 
 @dataclass(frozen=True, kw_only=True)
 class Companion(LocalRule):
-    """Ditto's local rule: a personalised model beside the global one."""
+    """Ditto's local rule: a personalised model beside the global one.
+
+    Li et al., ICML 2021, arXiv 2012.04221. Any method trains the global model. Each vehicle also
+    has a personalised model v_k, which takes H_k steps in every round in which the vehicle
+    participates, on the same batches and with the learning rate η_p = r η_t:
+
+        v_k ← v_k - η_p (∇loss(v_k) + λ (v_k - w_t))
+
+    It begins at the first model that the vehicle receives (the authors begin at w_0). λ = 0 is
+    local training, a large λ is the global model. Two gradients per step in all.
+    """
 
     lam_personal: float = number(0.1, "[0, inf)", "(0: alone)", tuned=Range(0.01, 2.0))
     """λ; 0: local training."""
@@ -107,7 +96,23 @@ class Tether(LocalRule):
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalHead(LocalRule):
-    """A local rule with a personal last layer."""
+    """A local rule with a personal last layer.
+
+    The head v_k is the model's last layer and stays in the vehicle; the server averages the body u,
+    all layers before it. The global head stays at its initial value v_0. By `head_training`:
+
+        u_{t+1} = u_t + Σ ω_k Δu_k
+        first      τ_k = ⌈head_share · H_k⌉ steps of v_k with the body as it was sent,
+                   then H_k - τ_k steps of the body with v_k as it is
+        together   H_k steps of both
+        never      H_k steps of the body against v_0, the same in all vehicles
+
+    "first" is FedRep (Collins et al., ICML 2021, arXiv 2102.07078), "together" FedPer (Arivazhagan
+    et al., arXiv 1912.00818, 2019), "never" FedBABU (Oh et al., ICLR 2022, arXiv 2106.06042), whose
+    personalised models fine-tune both parts at the end. A vehicle without a head begins with v_0;
+    before use it trains v_0 on its windows, with the body fixed. Weights that do not move keep
+    their bits, whatever other rules do.
+    """
 
     head_training: str = choice("first", "together", "never")
     """When the head is trained: "first", "together" with the body, or "never"."""

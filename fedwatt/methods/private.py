@@ -1,10 +1,11 @@
 """Client-level differential privacy: clipped updates, a fixed denominator and Gaussian noise.
 
-McMahan et al., ICLR 2018; adaptive clipping after Andrew et al., NeurIPS 2021. With vehicles called
-independently with probability q (Poisson sampling) and K of them in all:
+McMahan et al., ICLR 2018, arXiv 1710.06963; adaptive clipping after Andrew et al., NeurIPS 2021,
+arXiv 1905.03871. With vehicles called independently with probability q (Poisson sampling) and K of
+them in all:
 
-    Δ̃_k     = Δ_k · min(1, c/‖Δ_k‖₂)
-    w_{t+1} = w_t + [ Σ_k Δ̃_k + N(0, z²c²·I) ] / (q·K)
+    Δ̃_k     = Δ_k min(1, c/‖Δ_k‖₂)
+    w_{t+1} = w_t + [ Σ_k Δ̃_k + N(0, z²c² I) ] / (qK)
 
 The sum moves by at most c when one vehicle comes or goes, whatever its windows: weights are uniform
 and the denominator is public. A round without participants adds its noise as well: one without
@@ -12,10 +13,14 @@ noise would reveal that there were none. All uploads are inside the clipped vect
 refused.
 
 Adaptive clipping moves c toward a quantile γ of the norms ‖Δ_k‖, with b_k = 1 where ‖Δ_k‖ ≤ c (not
-clipped), so that c *rises* when too many are clipped:
+clipped), so that c rises when too many are clipped:
 
-    b̃ = 1/2 + [ Σ_k (b_k - 1/2) + N(0, σ_b²) ] / (q·K),     c ← c·exp(-η_c (b̃ - γ))
-    z_Δ = (z⁻² - (2σ_b)⁻²)^(-1/2)      noise on the sum that leaves z for both releases together
+    b̃   = 1/2 + [ Σ_k (b_k - 1/2) + N(0, σ_b²) ] / (qK)
+    c   ← c exp(-η_c (b̃ - γ))
+    z_Δ = (z⁻² - (2σ_b)⁻²)^(-1/2)
+
+where z_Δ is the noise on the sum that leaves z for both releases together; σ_b is the larger of
+qK/20 and z, where the authors have qK/20.
 """
 
 from dataclasses import dataclass

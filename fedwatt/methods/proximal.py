@@ -1,16 +1,12 @@
 """Pull a vehicle's weights toward the broadcast model: FedProx, and FedProx with an adaptive μ.
 
-Li et al., MLSys 2020: each vehicle minimises F_k(w) + (μ/2)‖w - w_t‖². The pull is added to the
-gradient rather than to the loss: the same mathematics, cheaper, and exactly nothing at μ = 0.
+Li et al., MLSys 2020, arXiv 1812.06127: each vehicle minimises F_k(w) + (μ/2)‖w - w_t‖², that is
 
-Adaptive μ (their appendix C.3.3), with f_t = Σ p_k F_k(w_t), each vehicle's loss on a batch of its
-windows at the broadcast model:
+    v_h = g_h + μ (w_h - w_t)
 
-    f_t ≥ f_{t-1}    μ ← min(μ_max, μ + s),   falls = 0
-    f_t < f_{t-1}    falls += 1;   after `patience` of them μ ← max(0, μ - s), falls = 0
-
-f_t arrives with the updates of round t, so the new μ counts from round t+1 on. With few
-participants f_t and f_{t-1} are losses of different vehicles, and their difference is mostly that.
+The pull is added to the gradient rather than to the loss: the same mathematics, cheaper, and
+exactly nothing at μ = 0. As in the authors' code, vehicles are sampled uniformly and count by their
+windows.
 """
 
 from dataclasses import dataclass
@@ -99,7 +95,18 @@ class BroadcastPull(PlannedPull):
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveMu(ServerRule):
-    """The server rule of adaptive μ: averaging, and the next μ."""
+    """The server rule of adaptive μ: averaging, and the next μ.
+
+    From appendix C.3.3 of the same paper. With f_t = Σ ω_k F_k(w_t), each vehicle's loss on a batch
+    of its windows at the broadcast model:
+
+        f_t ≥ f_{t-1}    μ ← min(μ_max, μ + s),  falls = 0
+        f_t < f_{t-1}    falls += 1;  at `patience`  μ ← max(0, μ - s),  falls = 0
+
+    f_t arrives with the updates of round t, so the new μ counts from round t+1 on. With few
+    participants f_t and f_{t-1} are losses of different vehicles, and their difference is mostly
+    that.
+    """
 
     mu_start: float = number(0.0, "[0, inf)", fixed="0 for similar vehicles, as in the paper")
     mu_step: float = number(0.1, "[0, inf)", tuned=Range(0.01, 0.3))

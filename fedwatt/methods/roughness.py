@@ -1,13 +1,17 @@
 """Roughness index of a local loss, and the proximal pull that it controls.
 
-Paper, `eq:dir_norm` to `eq:ri_def` (after Wu et al., arXiv 2103.11069): the loss is sliced along M
-random unit directions d_i around the broadcast model,
+Partohaghighi et al., 2026, arXiv 2602.12567, `eq:dir_norm` to `eq:ri_def` (after Wu et al.,
+arXiv 2103.11069): the loss is sliced along M random unit directions d_i around the broadcast model,
 
     φ_i(s_j) = loss(w_t + s_j d_i),    s_j = -ℓ + 2ℓj/m,    j = 0..m
-    TV_i = Σ_j |φ_i(s_{j+1}) - φ_i(s_j)|,   A_i = max φ_i - min φ_i,   T_i = TV_i / (2ℓ (A_i + ε_A))
+    TV_i = Σ_j |φ_i(s_{j+1}) - φ_i(s_j)|,    A_i = max φ_i - min φ_i
+    T_i  = TV_i / (2ℓ (A_i + ε_A))
     I_k  = std(T) / (mean(T) + ε_T)
 
-and vehicle k is pulled toward w_t with strength μ_k = λ_t · r(I_k) (`eq:prox_grad`).
+and vehicle k is pulled toward w_t with strength μ_k (`eq:prox_grad`):
+
+    r(I) = I / (I + τ_I)   or   clip(I, I_min, I_max)
+    v_h  = g_h + μ_k (w_h - w_t),    μ_k = λ_t r(I_k)
 
 A monotone slice has TV = A, so I_k is 0 but for ε_A when all slices are monotone: T is A/(A + ε_A)
 over 2ℓ for all of them, which differs only where an A is not far above ε_A. That is the usual case

@@ -1,16 +1,19 @@
 """SCAFFOLD: control variates that correct local steps for the drift of each vehicle.
 
-Karimireddy et al., ICML 2020. The server has a control c, vehicle k a control c_k, both 0 at first:
+Karimireddy et al., ICML 2020, arXiv 1910.06378. The server has a control c, vehicle k a control
+c_k, both 0 at first:
 
-    local      w ← w - η_t (g - c_k + c)
-    option II  c_k⁺ = c_k - c + (w_t - w_k) / (H_k η_t)       the mean of its gradients; default
-    option I   c_k⁺ = the vehicle's gradient at w_t on one batch
-    server     w_{t+1} = w_t + η_g Σ p_k Δ_k,    c ← c + Σ_k q_k (c_k⁺ - c_k)
+    local     v_h = g_h - c_k + c
+    option 2  c_k⁺ = c_k - c + (w_t - w_{H_k}) / (H_k η_t)     default
+    option 1  c_k⁺ = the vehicle's gradient at w_t on one batch
+    server    w_{t+1} = w_t + η_g Σ ω_k Δ_k
+              c ← c + Σ_{S_t} q_k (c_k⁺ - c_k)
 
-with p_k = n_k/n_t, q_k = n_k/n (weighted by windows) or p_k = 1/|S_t|, q_k = 1/K (uniform, the
-authors' form). The sum for c divides by the whole population, not by the participants, so that
+with ω_k = n_k/n_t, q_k = n_k/n (weighted by windows) or ω_k = 1/|S_t|, q_k = 1/K (uniform, as
+published). The sum for c divides by the whole population, not by the participants, so that
 c = Σ_k q_k c_k over all vehicles after every round. Where momentum or a pull weighs the gradients
-of a round unequally, ‖a_k‖₁ stands for H_k, so that option II stays a mean of gradients.
+of a round unequally, ‖a_k‖₁ stands for H_k, so that option 2 stays a mean of gradients. c_k is
+stale in a vehicle that rarely participates.
 """
 
 from dataclasses import dataclass

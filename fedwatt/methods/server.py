@@ -1,8 +1,8 @@
 """Server rules, and FedAvg's: the average weighted by each vehicle's windows.
 
-McMahan et al., AISTATS 2017; paper `eq:fedavg_agg`, written with displacements Δ_k = w_k - w_t:
+McMahan et al., AISTATS 2017, arXiv 1602.05629; paper `eq:fedavg_agg`, with updates Δ_k = w_k - w_t:
 
-    w_{t+1} = w_t + Σ_k (n_k / n_t) Δ_k      over the vehicles whose reply counted
+    w_{t+1} = w_t + Σ_k (n_k / n_t) Δ_k    over vehicles whose update counted
 """
 
 from abc import ABC, abstractmethod
@@ -48,11 +48,11 @@ class Replies:
 
     @property
     def shares(self) -> Tensor:
-        """p_k = n_k / n_t, [R], float64."""
+        """ω_k = n_k / n_t, [R], float64."""
         return self.windows / self.windows.sum()
 
     def mean(self, upload: str) -> Tensor:
-        """Return Σ p_k x_k [1] of an upload that is one number x_k per vehicle, float64."""
+        """Return Σ ω_k x_k [1] of an upload that is one number x_k per vehicle, float64."""
         return (self.shares * self.uploads[upload].double()).sum().reshape(1)
 
 
@@ -182,7 +182,7 @@ class Average(ServerRule):
     averages = True
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """Return w_t + Σ p_k Δ_k."""
+        """Return w_t + Σ ω_k Δ_k."""
         return state, moved(weights, mean_delta(replies))
 
 

@@ -1,23 +1,4 @@
-"""Sharpness-aware local steps: FedSAM with two gradients per step, FedLESAM with one.
-
-FedSAM (Qu et al., ICML 2022, and Caldarola et al., ECCV 2022, after Foret et al., ICLR 2021) takes
-the gradient where the loss is worst nearby, both gradients on the same batch:
-
-    g_h = ∇loss(w_h + ρ ∇loss(w_h) / ‖∇loss(w_h)‖)
-
-The norm is that of a vehicle's whole weight vector. Pulls and preconditioners of other rules act at
-w_h, not at the point beside it.
-
-FedLESAM (Fan et al., ICML 2024) takes the uphill direction from the path of the global model. The
-server moved downhill from the model that vehicle k received last to the present one, so
-
-    o = ρ (w_k^old - w_t) / ‖w_k^old - w_t‖,      g_h = ∇loss(w_h + o),      o = 0 at the first time
-
-Nothing more is sent. As o is the same in all steps of a round, training at w + o is training from
-w_t + o: every other rule sees weights relative to w_t or to earlier weights, which the shift leaves
-as they are. The published code indexes the flat update by the number of the tensor and shifts every
-tensor by one number; this is the paper's method.
-"""
+"""Sharpness-aware local steps: FedSAM with two gradients per step, FedLESAM with one."""
 
 from dataclasses import dataclass
 
@@ -34,7 +15,16 @@ SMALLEST_NORM = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class SharpnessAware(LocalRule):
-    """FedSAM's local rule: gradients at distance ρ uphill."""
+    """FedSAM's local rule: gradients at distance ρ uphill.
+
+    Qu et al., ICML 2022, arXiv 2206.02618, and Caldarola et al., ECCV 2022, arXiv 2203.11834. Both
+    gradients of a step are on the same batch:
+
+        g_h = ∇loss(w_h + ρ ∇loss(w_h) / ‖∇loss(w_h)‖)
+
+    The norm is that of a vehicle's whole weight vector. Pulls and preconditioners of other rules
+    act at w_h, not at the point beside it. `sam+fedcm` is MoFedSAM, `sam+scaffold` FedGAMMA.
+    """
 
     rho_sam: float = number(0.05, "[0, inf)", "(0 is FedAvg)", tuned=Range(0.01, 0.2))
     """ρ; 0 is FedAvg."""
@@ -50,7 +40,18 @@ class SharpnessAware(LocalRule):
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalShift(LocalRule):
-    """FedLESAM's local rule: gradients at distance ρ back along the path of the global model."""
+    """FedLESAM's local rule: gradients at distance ρ back along the path of the global model.
+
+    Fan et al., ICML 2024, arXiv 2405.18890. From w_k^old, the model that vehicle k received last,
+    the server moved downhill to the present one, so
+
+        o = ρ (w_k^old - w_t) / ‖w_k^old - w_t‖,    o = 0 at the first time
+        g_h = ∇loss(w_h + o)
+
+    Nothing more is sent. Other rules see weights relative to w_t or to earlier weights, which the
+    constant shift leaves as they are. This is the paper's method; the published code indexes the
+    flat update by the number of the tensor and shifts every tensor by one number.
+    """
 
     rho_lesam: float = number(0.05, "[0, inf)", "(0 is FedAvg)", tuned=Range(0.01, 0.2))
     """ρ; 0 is FedAvg."""

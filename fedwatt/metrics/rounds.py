@@ -5,7 +5,7 @@ that a vehicle uploads, its mean and its dispersion over the vehicles of a round
 
 Agreement: whether the vehicles of a round move in the same direction, and which are out of line.
 
-    A_t = (E₂/E₁ - Σ p_k²) / (1 - Σ p_k²),     E₁ = Σ p_k ‖Δ_k‖²,     E₂ = ‖Σ p_k Δ_k‖²
+    A_t = (E₂/E₁ - Σ ω_k²) / (1 - Σ ω_k²),     E₁ = Σ ω_k ‖Δ_k‖²,     E₂ = ‖Σ ω_k Δ_k‖²
 
 is the mean cosine between two updates where lengths and weights are equal: 1 alike, 0 orthogonal,
 below 0 in conflict. The length of an update is compared with the others' by the logarithm of its
@@ -71,7 +71,7 @@ LEAST_SPREAD = float(np.log(1.05))
 
 
 def agreement(shares: ArrayLike, lengths: ArrayLike, mean_length: float) -> float:
-    """Return A_t of weights p_k [R], ‖Δ_k‖ [R] and ‖Σ p_k Δ_k‖; NaN for a single reply.
+    """Return A_t of weights ω_k [R], ‖Δ_k‖ [R] and ‖Σ ω_k Δ_k‖; NaN for a single reply.
 
     >>> agreement([0.5, 0.5], [1.0, 1.0], 1.0), agreement([0.5, 0.5], [1.0, 1.0], 0.0)
     (1.0, -1.0)

@@ -1,32 +1,24 @@
 """L2: a closed loop on the pull, whose strength follows what a vehicle gets back from the fleet.
 
-On windows that are the same in every round, vehicle k keeps from its last round s the loss before
-and after its local steps, F⁰ = F_k(w_s) and F¹ = F_k(w_k). In its next round t it computes
+Unpublished. On windows that are the same in every round, vehicle k keeps from its last round s the
+loss before and after its local steps, F⁰ = F_k(w_s) and F¹ = F_k(w_k). In its next round t it
+computes the transfer ratio q_k, the share of its local gain that the fleet's model has kept: 1 all,
+0 nothing, below 0 harm. The controller acts on the pull's logarithm, μ = μ_0 eˣ:
 
-    q_k = clip((F⁰ - F_k(w_t)) / (F⁰ - F¹), -1, 1)      where F⁰ - F¹ > 1e-12 F⁰
-
-the transfer ratio: the share of its local gain that the fleet's model has kept, 1 all, 0 nothing,
-below 0 harm. It is the ratio of actual to predicted gain of trust-region methods, with the pull as
-their damping. Only training windows are used. The controller acts on the pull's logarithm,
-μ = μ_0 eˣ:
-
-    m ← β m + (1 - β) q,   c ← β c + (1 - β),   e = q* - m/c,   e ← sign(e) max(0, |e| - ε)
+    q_k = clip((F⁰ - F_k(w_t)) / (F⁰ - F¹), -1, 1)    where F⁰ - F¹ > 1e-12 F⁰
+    m ← β m + (1 - β) q_k,    c ← β c + (1 - β)
+    e = q* - m/c,    e ← sign(e) max(0, |e| - ε)
     x ← clip(x + clip(κ e, ±ln 1.5), ln μ_min/μ_0, ln μ_max/μ_0)
 
 For q = q* + g (ln μ - x*) with g ≥ 0 the loop is stable if 0 < κ g < 2 (1 + β)/(1 - β); less where
-ratios are late, by as many rounds as vehicles wait for their next round. Safeguards:
+ratios are late. Without a ratio nothing moves. Where the mean loss is 1.5 times its lowest for 3
+updates, the pull goes back to μ_0 and the loop pauses for 10. After 10 updates at μ_max with e > 0
+the loop is saturated, and holds.
 
-    no ratio          nothing moves
-    anti-windup       the clip is on the state itself
-    watchdog          where the mean loss is 1.5 times its lowest for 3 updates, the pull goes back
-                      to μ_0 and the loop pauses for 10
-    futility          after 10 updates at μ_max with e > 0 it is saturated, and holds
-
-What came of it: nothing on measured energy (-0.2 to +0.5 Wh beside FedAvg on VED, none of it
-significant), and 0.8 Wh less on the synthetic fleet with elevation, where several methods gain.
-Near a stationary point q goes to 0 whatever the pull, so the loop raises the pull to its limit: it
-finds about what a falling learning rate finds. One λ for all vehicles, controlled by the server,
-was no better and is gone, and so is its combination with sharpness.
+Result: nothing on measured energy (-0.2 to +0.5 Wh beside FedAvg on VED, none of it significant),
+and 0.8 Wh less on the synthetic fleet with elevation, where several methods gain. Near a stationary
+point q goes to 0 whatever the pull, so the loop raises the pull to its limit, about as a falling
+learning rate would.
 """
 
 from dataclasses import dataclass

@@ -1,25 +1,23 @@
 """L1: an index of the loss that repeats when it is measured again, relative sharpness.
 
-The paper's roughness index divides small numbers by small numbers and cannot tell vehicles apart
-(docs/methods.md). Relative sharpness is how much the loss rises, relative to itself, at a relative
-distance ℓ from the broadcast model, in the mean over M directions d_i (after Li et al., NeurIPS
-2018, who scale the directions; Foret et al., ICLR 2021, who use the rise):
+Unpublished. The paper's roughness index divides small numbers by small numbers and cannot tell
+vehicles apart. Relative sharpness is how much the loss rises, relative to itself, at a relative
+distance ℓ from the broadcast model, averaged over M directions d_i, scaled as by Li et al.,
+NeurIPS 2018, arXiv 1712.09913:
 
-    d_f = z_f ‖w_f‖ / ‖z_f‖       f: the incoming weights of one unit; biases 0; z normal
-    e_i = ½ (φ_i(ℓ) + φ_i(-ℓ)) - φ(0),     φ_i(s) = loss(w_t + s d_i)
+    d_f = z_f ‖w_f‖ / ‖z_f‖     f: the incoming weights of a unit; z normal
+    e_i = ½ (φ_i(ℓ) + φ_i(-ℓ)) - φ(0),    φ_i(s) = loss(w_t + s d_i)
     J_k = max(0, mean_i e_i) / φ(0)
+    m ← βᵃ m + (1 - βᵃ) J_k,    c ← βᵃ c + (1 - βᵃ),    Ĵ_k = m / c
+    μ_k = λ Ĵ_k / (Ĵ_k + τ)
 
-Points on both sides cancel the gradient exactly, so that J is ½ℓ² dᵀHd / φ(0) for a quadratic; it
-costs 2M + 1 evaluations. Directions are common to all vehicles of a round, the probe batch is the
-same in all rounds, and an exponential mean over probes removes most of the remaining noise:
+with a rounds since the last probe; directions are 0 for biases. Points on both sides cancel the
+gradient exactly, so that J is ½ℓ² dᵀHd / φ(0) for a quadratic; it costs 2M + 1 evaluations.
+Directions are common to all vehicles of a round, and the probe batch is the same in all rounds.
 
-    m ← βᵃ m + (1 - βᵃ) J,   c ← βᵃ c + (1 - βᵃ),   Ĵ_k = m / c     a: rounds since the last probe
-
-Vehicle k is pulled toward w_t with strength μ_k = λ Ĵ_k / (Ĵ_k + τ).
-
-What came of it: the index repeats (share of its variance between vehicles 0.83 to 0.90, against
--0.01 to 0.00 of the paper's) at 1/33 of the cost of a probe, but the pull that follows it gains
-nothing: `si-fedavg` equals FedAvg within 0.05 Wh on all five datasets of the method comparison.
+Result: the index repeats (share of its variance between vehicles 0.83 to 0.90, against -0.01 to
+0.00 of the paper's) at 1/33 of the cost of a probe, but the pull that follows it gains nothing:
+`si-fedavg` equals FedAvg within 0.05 Wh on all five datasets of the method comparison.
 """
 
 from dataclasses import dataclass

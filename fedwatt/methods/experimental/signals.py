@@ -1,32 +1,25 @@
 """L3: signals of a vehicle's training beside its roughness, and a screen that uses them.
 
-`fedavg+signals` records and changes nothing else; a vehicle's last round is the last in which its
-update counted.
+Unpublished. `fedavg+signals` records these and leaves training as it is, bit for bit; a vehicle's
+last round is the last in which its update counted.
 
-transfer      q_k, the share of its last gain that it got back from the fleet (`closed_loop.py`)
-alignment     cos(Δ_k, w_t - w_s): whether the fleet moved as the vehicle moved in its last round s;
-              below 0 the vehicle moves against the fleet: other roads, wrong labels, a flipped sign
-turns_against number of consecutive rounds of the vehicle with an alignment below -0.3
-efficiency    ‖Δ_k‖/Σ_h η ‖u_h‖ of its last round: near 1 its steps went straight ahead, near 1/√H
-              they were a random walk
-noise_scale   B_noise = S/G², the batch at which a gradient is as much signal as noise (McCandlish
-              et al., 2018). Of n windows in parts of b, with g_n the mean of the parts' g_b,
+transfer        q_k, the share of its last gain that the fleet's model kept (`closed_loop.py`)
+alignment       cos(Δ_k, w_t - w_s): whether the fleet moved as the vehicle moved in its last round
+                s; below 0 it moves against the fleet: other roads, wrong labels, a flipped sign
+turns_against   number of consecutive rounds of the vehicle with an alignment below -0.3
+efficiency      ‖Δ_k‖/Σ_h η ‖u_h‖ of its last round: near 1 its steps went straight ahead, near 1/√H
+                they were a random walk
+noise_scale     S/G², the batch at which a gradient is as much signal as noise
 
-    S  = (mean ‖g_b‖² - ‖g_n‖²) / (1/b - 1/n)       the variance of one window's gradient
-    G² = (n ‖g_n‖² - b mean ‖g_b‖²) / (n - b)       the squared length of the true one
+The noise scale (McCandlish et al., arXiv 1812.06162, 2018) of n windows in parts of b, with g_n the
+mean of the parts' g_b:
 
-              both as exponential means (β per round); infinite where G² ≤ 0 (a stationary point)
+    S  = (mean ‖g_b‖² - ‖g_n‖²) / (1/b - 1/n)    variance of a window's gradient
+    G² = (n ‖g_n‖² - b mean ‖g_b‖²) / (n - b)    squared length of the true one
 
-All use training windows, the same ones in every round, and leave training alone: weights are those
-of the method without them, bit for bit. They cost two losses and one gradient of `signal_batch`
-windows per round, a norm per step, and two models of memory in the vehicle. What the server sees of
-a round without them (agreement, lengths) is recorded for every method (`metrics/rounds.py`).
-
-`@screened` averages without updates that are out of line: whose length per step is more than
-`screen_z` robust standard deviations above the others' (scaled or diverging updates, a broken
-sensor), or whose vehicle has moved against the fleet in `screen_turns` consecutive rounds, where
-vehicles upload that (`+signals` with `tell_turns`: flipped signs, wrong labels). It is no defence
-against an attacker who knows it: an update just below the threshold passes.
+both as exponential means; infinite where G² ≤ 0 (a stationary point). All use training windows, the
+same ones in every round, and cost two losses and one gradient of `signal_batch` windows per round,
+and a norm per step.
 """
 
 from dataclasses import dataclass
@@ -170,7 +163,17 @@ def _cosine(a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Screen(Defence):
-    """A defence that drops updates that are too long or against the fleet's direction."""
+    """A defence that drops updates that are too long or against the fleet's direction.
+
+    Unpublished. With l_k = ln(‖Δ_k‖/H_k), the length of an update per step:
+
+        z_k = (l_k - median l) / (1.4826 median |l - median l|)
+
+    Left out are updates with z_k above `screen_z` (scaled or diverging updates, a broken sensor),
+    and those of vehicles that have moved against the fleet in `screen_turns` consecutive rounds
+    (flipped signs, wrong labels), where vehicles upload that: `+signals` with `tell_turns`. It is
+    no defence against an attacker who knows it: an update just below the threshold passes.
+    """
 
     screen_z: float = number(TOO_LONG, "(0, inf)", fixed="what counts as out of line")
     """Robust standard deviations above the median at which an update is too long."""
