@@ -139,6 +139,24 @@ def test_references_are_what_the_code_says(name: str) -> None:
     assert output == REFERENCES[name](), "write it again: python tools/reference.py"
 
 
+def command_paths(node: click.Command, path: str = "") -> list[str]:
+    """Return the words of every command that can be called, such as "data import"."""
+    inner = getattr(node, "commands", {})
+    if not inner:
+        return [path]
+    return [
+        leaf for name, child in inner.items() for leaf in command_paths(child, f"{path} {name}")
+    ]
+
+
+def test_every_command_of_users_is_on_its_page() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    maintenance = ("compare", "reproduce", "bench")
+    assert re.findall(r"^## fedwatt( .+)$", text, re.MULTILINE) == [
+        path for path in command_paths(COMMAND) if path.split()[0] not in maintenance
+    ]
+
+
 def test_every_generated_page_is_written_by_the_tool() -> None:
     folder = ROOT / "docs" / "methods"
     assert {f"methods/{path.name}" for path in folder.iterdir()} == {

@@ -71,7 +71,7 @@ several commands are in the first table, and each command lists its other option
 shows them with their defaults; [Configuration](configuration.md) has what `--set` takes. \
 The maintainers' commands `compare`, `reproduce` and `bench` need a clone of the repository.
 """
-MAINTENANCE = ("compare", "reproduce", "bench")
+MAINTENANCE = ("fedwatt compare", "fedwatt reproduce", "fedwatt bench")
 _ARRAYS = {"float64": "Float", "floating": "Float", "int64": "Int", "bool": "Bool"}
 
 
@@ -163,7 +163,7 @@ def _leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     if not inner:
         yield path, command
     for name, child in inner.items():
-        if name not in MAINTENANCE:
+        if f"{path} {name}" not in MAINTENANCE:
             yield from _leaves(child, f"{path} {name}")
 
 

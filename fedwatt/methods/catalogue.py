@@ -65,7 +65,7 @@ class Recipe:
 
 
 METHODS: dict[str, Recipe] = {
-    "fedavg": Recipe("Local SGD and averaging by windows; the baseline of everything."),
+    "fedavg": Recipe("Local SGD and averaging by windows; the baseline of all others."),
     "fedprox": Recipe("FedAvg with a constant pull toward the broadcast model.", (Proximal(),)),
     "scaffold": Recipe(
         "Control variates correct local steps for the drift of each vehicle.",
@@ -103,11 +103,9 @@ METHODS: dict[str, Recipe] = {
         (FrozenMomentum(),),
         MimeServer(),
     ),
-    "sam": Recipe(
-        "Gradients where the loss is worst nearby; two of them a step.", (SharpnessAware(),)
-    ),
+    "sam": Recipe("Gradients where the loss is worst nearby; two per step.", (SharpnessAware(),)),
     "lesam": Recipe(
-        "Gradients back along the global model's path: sharpness-aware at one a step.",
+        "Gradients back along the global model's path: sharpness-aware with one per step.",
         (GlobalShift(),),
     ),
     "fedprox-adaptive": Recipe(
