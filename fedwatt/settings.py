@@ -16,7 +16,7 @@ from fedwatt.errors import SettingError, check, unknown
 
 T = TypeVar("T")
 
-_hints = cache(get_type_hints)
+_hints: Callable[[object], Mapping[str, Any]] = cache(get_type_hints)
 
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes"}
 
