@@ -5,9 +5,9 @@ SHELL := /bin/bash -eo pipefail
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q
-# Worker processes with one thread each: torch's own threads would fight over two cores, and a third
-# worker has work while tests of the deployment wait.
-WORKERS ?= 3
+# Worker processes with one thread each: torch's own threads would fight over two cores, and two more
+# workers have work while tests of the deployment wait.
+WORKERS ?= 4
 # Hundreds of processes import the library: they read what the first of them has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 RUN ?= runs/first
@@ -59,7 +59,8 @@ run: $(READY_RUN) ## Train FedAvg and FO-RI-FedAvg on the built-in fleet and wri
 	@echo "The report is $(RUN)/report.html"
 
 # Whole files, so that what a file's tests share is made once; tests/conftest.py has their order.
-test: lint types ## Lint, types, import contracts and every test.
+test: $(READY) ## Lint, types, import contracts and every test.
+	$(MAKE) -j2 lint types
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 flower: $(READY) ## Tests of the deployment with Flower 1.41 and 1.42, fast path on and off.

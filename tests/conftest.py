@@ -13,26 +13,33 @@ import pytest
 
 LONGEST = (
     "deploy/transport/test_processes.py",
-    "cli/test_cli.py",
     "test_tutorials.py",
-    "tuning/test_grid.py",
+    "cli/test_cli.py",
     "deploy/server/test_equivalence.py",
-    "engine/test_cpu.py",
     "deploy/vehicle/test_worker.py",
-    "deploy/transport/test_version.py",
-    "deploy/server/test_secure.py",
-    "deploy/server/test_rounds.py",
-    "deploy/transport/test_round_trip.py",
-    "edge/test_elevation.py",
     "cli/test_snippets.py",
-    "runs/test_trackers.py",
-    "cli/test_journeys.py",
+    "deploy/transport/test_round_trip.py",
+    "engine/test_cpu.py",
     "deploy/transport/test_request_filter.py",
+    "elevation/test_faulty_networks.py",
+    "tuning/test_grid.py",
+    "federation/test_composition.py",
+    "deploy/transport/test_version.py",
+    "telemetry/readers/test_real_ved.py",
+    "deploy/server/test_secure.py",
+    "cli/test_journeys.py",
+    "report/test_live.py",
+    "test_bombs.py",
+    "runs/test_sparse_state.py",
+    "federation/test_baselines.py",
+    "reproduction/test_real_telemetry.py",
+    "deploy/transport/test_client.py",
     "runs/test_folder.py",
-    "deploy/vehicle/test_attacks.py",
-    "deploy/server/test_maps.py",
+    "elevation/test_faults.py",
+    "elevation/test_learn.py",
+    "test_design.py",
 )
-"""Files that take ten seconds or more, the longest first."""
+"""Files that take the longest, those that wait for other processes between the others."""
 WRAPPER = Path(__file__).with_name("compile_once.py")
 COMPILED = pytest.StashKey[tuple[Path, str | None]]()
 """Where libraries are kept, and what CC was before."""
