@@ -80,6 +80,7 @@ def test_one_second_of_every_feature_by_hand():
         "driving": 0.0,
         "braking": 0.0,
         "cold": 15.0,
+        "cold_squared": 225.0,
         "heat": 0.0,
         "warm_up": 1.0,
         "cold_start": 15.0,
@@ -112,6 +113,11 @@ def test_squares_are_bounded_where_a_recorded_speed_jumps():
     trip = Trip("1", {"speed_mps": speed, "ambient_c": np.full(6, 20.0), **level})
     force, braking = trip_features(trip, ("force_squared", "brake_squared"), "car").T
     assert (force.max(), braking.max()) == (16.0, 3600.0)
+
+
+def test_the_square_of_cold_is_bounded_in_hard_frost():
+    air = {"speed_mps": np.zeros(3), "ambient_c": np.array([20.0, 8.0, -40.0])}
+    assert trip_features(Trip("1", air), ("cold_squared",), "car").T.tolist() == [[0, 100, 1600]]
 
 
 def test_driving_and_braking_share_the_specific_power():
