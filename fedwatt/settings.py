@@ -6,6 +6,7 @@ refused, and the message names the key, what was given and what to write instead
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from math import inf
 from operator import ge, gt, le, lt
 from types import UnionType
@@ -14,6 +15,8 @@ from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 from fedwatt.errors import SettingError, check, unknown
 
 T = TypeVar("T")
+
+_hints: Callable[[object], Mapping[str, Any]] = cache(get_type_hints)
 
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes"}
 
@@ -88,13 +91,13 @@ def _field(default: T, allowed: str, holds: Callable[[Any], bool], more: Mapping
 
 def from_table(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     """Return `kind` with the settings of `table`; `where` names the table in errors."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     return kind(**_converted(hints, table, where))
 
 
 def with_settings(owner: T, table: Mapping[str, Any], where: str) -> T:
     """Return a copy of the dataclass instance `owner` with the entries of `table` in it."""
-    hints = get_type_hints(type(owner))
+    hints = _hints(type(owner))
     return replace(owner, **_converted(hints, table, where))  # type: ignore[type-var]
 
 

@@ -135,12 +135,21 @@ def data_settings(cell: Cell, scale: Scale) -> DataSettings:
     )
 
 
-def run_config(cell: Cell, scale: Scale, device: str = "auto") -> RunConfig:
-    """Return the cell as the configuration of a run; only its fleet is opened another way."""
+def training_of(cell: Cell, scale: Scale) -> Training:
+    """Return the rounds of a cell, as they are before its method's own settings."""
     rounds = cell.rounds or (scale.rounds if cell.model == "mlp" else scale.recurrent_rounds)
     # Of trials, times and large fleets only the end is looked at.
     at_the_end = cell.purpose != "result" or cell.vehicles > MANY
-    every = rounds if at_the_end else min(scale.evaluate_every, rounds)
+    return Training(
+        rounds=rounds,
+        participation=cell.participation,
+        epochs=cell.epochs,
+        evaluate_every=rounds if at_the_end else min(scale.evaluate_every, rounds),
+    )
+
+
+def run_config(cell: Cell, scale: Scale, device: str = "auto") -> RunConfig:
+    """Return the cell as the configuration of a run; only its fleet is opened another way."""
     away = cell.p_leave / (cell.p_leave + cell.p_join) if cell.p_leave else 0.0
     symmetric = cell.p_leave == cell.p_join
     return RunConfig(
@@ -149,12 +158,7 @@ def run_config(cell: Cell, scale: Scale, device: str = "auto") -> RunConfig:
         device=device,
         data=data_settings(cell, scale),
         model=ModelChoice(name=cell.model),
-        training=Training(
-            rounds=rounds,
-            participation=cell.participation,
-            epochs=cell.epochs,
-            evaluate_every=every,
-        ),
+        training=training_of(cell, scale),
         availability=Availability(
             p_leave=cell.p_leave,
             p_join=cell.p_join,

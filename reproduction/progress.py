@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fedwatt.federation.participation import participant_count
 from fedwatt.report.table import ReportTable, TableColumn
-from reproduction.cell import Cell, run_config
+from reproduction.cell import Cell, training_of
 from reproduction.lab import Lab, all_cells, identity
 from reproduction.record import CORE_SECONDS, Record
 from reproduction.scale import Scale
@@ -42,7 +42,7 @@ class StudyProgress:
 
 def local_steps(cell: Cell, scale: Scale, vehicles: int, windows: float) -> int:
     """Return the local steps of a cell on `vehicles` with `windows` training windows in all."""
-    training = run_config(cell, scale).training
+    training = training_of(cell, scale)
     steps = ceil(windows / vehicles / training.batch) * training.epochs
     participants = participant_count(vehicles, cell.participation)
     return len(cell.seeds or scale.seeds) * training.rounds * participants * steps
@@ -91,11 +91,7 @@ def progress(
             here = {name: cell for name, cell in cells.items() if cell.dataset == dataset}
             missing = [name for name, cell in here.items() if view.get(cell) is None]
             hours = {name: cell_hours(cell, scale, fleets, steps) for name, cell in here.items()}
-            configs = [
-                run_config(cell.with_settings({}), scale)
-                for name, cell in results.items()
-                if name in here
-            ]
+            result_cells = [cell for name, cell in results.items() if name in here]
             rows.append(
                 StudyProgress(
                     study,
@@ -104,8 +100,8 @@ def progress(
                     len(missing),
                     sum(hours[name] for name in here if name not in seen),
                     sum(hours[name] for name in missing),
-                    _extent({len(config.seeds) for config in configs}),
-                    _extent({config.training.rounds for config in configs}),
+                    _extent({len(cell.seeds or scale.seeds) for cell in result_cells}),
+                    _extent({training_of(cell, scale).rounds for cell in result_cells}),
                 )
             )
         seen |= set(cells)
@@ -175,8 +171,7 @@ def cell_hours(
     windows = fleet["windows"]["train"] / fleet["vehicles"] * vehicles
     if cell.stride:
         windows *= dict(scale.strides).get(cell.dataset, scale.stride) / cell.stride
-    trained = cell.with_settings({})
-    return step_seconds(cell, steps) * local_steps(trained, scale, vehicles, windows) / 3600
+    return step_seconds(cell, steps) * local_steps(cell, scale, vehicles, windows) / 3600
 
 
 def plan_table(lab: Lab, setting: Setting, studies: Sequence[Study]) -> Table:

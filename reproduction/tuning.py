@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from math import inf, isfinite
 
 import numpy as np
@@ -53,6 +54,7 @@ def reduced_to(cell: Cell) -> str:
     return max(left, key=lambda other: left[other], default=cell.method)
 
 
+@cache
 def prerequisites(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     """Return the cells that must have run before this one's settings are known."""
     how, _, other = cell.follow.partition(":")

@@ -154,7 +154,8 @@ def test_the_version_is_told(folder: Path) -> None:
 
 def test_hills_that_nobody_shares_are_said_to_be_none(folder: Path) -> None:
     elevations = ("--set", "data.features=base, elevation")
-    small = ("--data", "fleet", *SMALL, "--method", "fedavg", "--rounds", "1", *elevations)
+    small = ("--data", "fleet", *SMALL, "--method", "fedavg", "--rounds", "1", "--no-baselines")
+    small += ("--seeds", "1", "--set", "personalisation.enabled=false", *elevations)
     lonely = ("--set", "elevation.minimum_vehicles=4", "--out", "lonely hills")
     done = fedwatt("run", *small, *lonely, cwd=folder)
     assert done.returncode == 0, done.stderr
