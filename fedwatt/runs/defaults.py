@@ -136,11 +136,11 @@ def stored_channels(fleet: Path) -> frozenset[str]:
         file = folder / "trips.parquet"
         try:
             names = set(pq.read_schema(file).names)
-            for name in names.intersection(MAY_BE_UNKNOWN) - channels:
-                power = pq.read_table(file, columns=[name])[name]
-                if not pc.any(pc.is_finite(power)).as_py():
-                    names.remove(name)
+            powers = pq.read_table(file, columns=list(names.intersection(MAY_BE_UNKNOWN)))
         except (OSError, pa.ArrowException):  # opening the fleet refuses them with a sentence
             continue
-        channels.update(names)
+        silent = (
+            name for name in powers.column_names if not pc.any(pc.is_finite(powers[name])).as_py()
+        )
+        channels.update(names.difference(silent))
     return frozenset(channels)

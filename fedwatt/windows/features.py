@@ -33,8 +33,6 @@ MEMORY_S = 62
 SECOND = "second"
 COMFORT_LOW_C = 18.0
 COMFORT_HIGH_C = 23.0
-LARGEST_COLD_C = 40.0
-"""Degrees below comfort beyond which a heater is taken to be at full power."""
 CLIMB = ("climb_m", "descent_m")
 CLIMB_KNOWN = "climb_known"
 MAY_BE_UNKNOWN = ("ac_w", "heater_w")
@@ -141,11 +139,6 @@ def _cold(inputs: Inputs) -> FloatArray:
     return np.maximum(COMFORT_LOW_C - inputs["ambient_c"], 0)
 
 
-def _cold_squared(inputs: Inputs) -> FloatArray:
-    """Return the square of cold: measured heaters are nearly off at 10 °C and full on in frost."""
-    return np.minimum(_cold(inputs), LARGEST_COLD_C) ** 2
-
-
 def _heat(inputs: Inputs) -> FloatArray:
     return np.maximum(inputs["ambient_c"] - COMFORT_HIGH_C, 0)
 
@@ -203,7 +196,8 @@ _FEATURES: Mapping[str, Feature] = {
     "driving": Feature("W/kg", _SPEED, lambda x: np.maximum(_specific_power(x), 0)),
     "braking": Feature("W/kg", _SPEED, lambda x: np.minimum(_specific_power(x), 0)),
     "cold": Feature("°C", ("ambient_c",), _cold),
-    "cold_squared": Feature("°C²", ("ambient_c",), _cold_squared),
+    # Measured heaters are nearly off at 10 °C and full on in frost.
+    "cold_squared": Feature("°C²", ("ambient_c",), lambda x: _cold(x) ** 2),
     "heat": Feature("°C", ("ambient_c",), _heat),
     "warm_up": Feature("1", _SPEED, _warm_up),
     "cold_start": Feature("°C", _SPEED_AND_AIR, lambda x: _cold(x) * _warm_up(x)),

@@ -115,11 +115,6 @@ def test_squares_are_bounded_where_a_recorded_speed_jumps():
     assert (force.max(), braking.max()) == (16.0, 3600.0)
 
 
-def test_the_square_of_cold_is_bounded_in_hard_frost():
-    air = {"speed_mps": np.zeros(3), "ambient_c": np.array([20.0, 8.0, -40.0])}
-    assert trip_features(Trip("1", air), ("cold_squared",), "car").T.tolist() == [[0, 100, 1600]]
-
-
 def test_driving_and_braking_share_the_specific_power():
     trip = Trip("1", {"speed_mps": np.array([0.0, 2.0, 6.0, 6.0, 2.0, 0.0])})
     power, driving, braking = trip_features(trip, ("specific_power", "driving", "braking"), "car").T
