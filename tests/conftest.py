@@ -21,7 +21,6 @@ LONGEST = (
     "deploy/vehicle/test_worker.py",
     "deploy/transport/test_version.py",
     "deploy/server/test_secure.py",
-    "deploy/transport/test_envelope.py",
     "deploy/server/test_rounds.py",
     "deploy/transport/test_round_trip.py",
     "edge/test_elevation.py",

@@ -68,8 +68,13 @@ def credentials(name: str) -> Credentials:
     return Credentials(key, certificate, owner().certificate)
 
 
+@cache
+def name_of(folder: Path) -> str:
+    return read_vehicle(folder).name
+
+
 def make_fleet(path: Path, vehicles: int = 4) -> Path:
-    write_fleet(path, synthetic_vehicles(vehicles, 3), "synthetic, for tests")
+    write_fleet(path, synthetic_vehicles(vehicles, 3, trips=12), "synthetic, for tests")
     return path
 
 
@@ -145,7 +150,7 @@ def loopback(fleet: Path, state: Path, acceptance: Acceptance = OPEN) -> Loopbac
     """One node per vehicle, numbered from 1 in another order than their names."""
     folders = vehicle_folders(fleet)[::-1]
     return Loopback({
-        n: RequestHandler(f, state / f.name, credentials(read_vehicle(f).name), acceptance)
+        n: RequestHandler(f, state / f.name, credentials(name_of(f)), acceptance)
         for n, f in enumerate(folders, start=1)
     })  # fmt: skip
 

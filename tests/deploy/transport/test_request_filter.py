@@ -5,6 +5,7 @@ import socket
 import ssl
 import time
 from base64 import b64encode
+from collections.abc import Iterator
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -224,36 +225,41 @@ def test_half_open_requests_do_not_stop_a_round(server: Server) -> None:
         connection.close()
 
 
-def test_no_header_says_where_a_request_comes_from(tmp_path: Path) -> None:
-    """Though the environment tells the web server to believe every proxy."""
-    with superlink(tmp_path, FORWARDED_ALLOW_IPS="*") as server:
-        context = ssl.create_default_context(cafile=str(server.owner))
-        web = HTTPSConnection("127.0.0.1", server.port, context=context)
-        web.request("GET", MARK, headers={"x-forwarded-for": "203.0.113.7"})
-        assert web.getresponse().status == 204
-        web.close()
+@pytest.fixture(scope="module")
+def believing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A SuperLink whose environment tells the web server to believe every proxy."""
+    settings = {SWITCH: "1", "FORWARDED_ALLOW_IPS": "*"}
+    with superlink(tmp_path_factory.mktemp("believing"), **settings) as server:
+        yield server
 
 
-def test_nobody_switches_the_fast_path_off(tmp_path: Path) -> None:
+def test_no_header_says_where_a_request_comes_from(believing: Server) -> None:
+    context = ssl.create_default_context(cafile=str(believing.owner))
+    web = HTTPSConnection("127.0.0.1", believing.port, context=context)
+    web.request("GET", MARK, headers={"x-forwarded-for": "203.0.113.7"})
+    assert web.getresponse().status == 204
+    web.close()
+
+
+def test_nobody_switches_the_fast_path_off(believing: Server) -> None:
     """Requests that cannot be read, by a stranger and by a vehicle; then polls are held as ever."""
-    with superlink(tmp_path, **{SWITCH: "1"}) as server:
-        connection = server.connection("car-1")
-        context = ssl.create_default_context(cafile=str(server.owner))
-        web = HTTPSConnection("127.0.0.1", server.port, context=context)
-        with FleetClient(connection) as client:
-            activate = ActivateNodeRequest(public_key=client.public_key, heartbeat_interval=30)
-            content, _ = client.call("activate-node", activate)
-            node = Node(node_id=ActivateNodeResponse.FromString(content).node_id)
-            for path in ("pull-messages", "push-messages"):
-                head = {"content-type": "application/protobuf"}
-                web.request("POST", f"/v1/fleet/{path}", body=b"\xff" * 50, headers=head)
-                response = web.getresponse()
-                assert (response.status, response.read()) != (200, b"")
-            with pytest.raises((ConnectionError, RefusedError)):
-                client.call("push-messages", PushMessagesRequest(node=node))
-            began = time.monotonic()
-            _, headers = client.call(
-                "pull-messages", PullMessagesRequest(node=node), headers={WAIT_HEADER: "2"}
-            )
-            assert time.monotonic() - began >= 2.0 and HEARD_HEADER in headers
-        web.close()
+    connection = believing.connection("car-1")
+    context = ssl.create_default_context(cafile=str(believing.owner))
+    web = HTTPSConnection("127.0.0.1", believing.port, context=context)
+    with FleetClient(connection) as client:
+        activate = ActivateNodeRequest(public_key=client.public_key, heartbeat_interval=30)
+        content, _ = client.call("activate-node", activate)
+        node = Node(node_id=ActivateNodeResponse.FromString(content).node_id)
+        for path in ("pull-messages", "push-messages"):
+            head = {"content-type": "application/protobuf"}
+            web.request("POST", f"/v1/fleet/{path}", body=b"\xff" * 50, headers=head)
+            response = web.getresponse()
+            assert (response.status, response.read()) != (200, b"")
+        with pytest.raises((ConnectionError, RefusedError)):
+            client.call("push-messages", PushMessagesRequest(node=node))
+        began = time.monotonic()
+        _, headers = client.call(
+            "pull-messages", PullMessagesRequest(node=node), headers={WAIT_HEADER: "2"}
+        )
+        assert time.monotonic() - began >= 2.0 and HEARD_HEADER in headers
+    web.close()

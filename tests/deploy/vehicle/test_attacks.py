@@ -26,7 +26,7 @@
 8  ask about data at enrolment: one bit
     test_enrolment_tells_nothing_but_enough
     test_the_page_lists_what_leaves_a_vehicle
-    test_the_page_lists_what_travels_around_a_message
+    test_rounds_send_only_what_the_page_lists
 9  keep revoked vehicles in sums, or the owner's key on the server: vehicles and the server check
     test_a_revoked_vehicle_is_in_no_sum_though_the_server_lies
     test_revocations_of_a_newer_plan_count_under_an_older_one

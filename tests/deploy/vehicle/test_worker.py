@@ -39,10 +39,12 @@ def child(pipe: Any, folder: Path, state: Path, acceptance: Acceptance, *_: Any)
     answer_jobs(pipe, Greedy(), acceptance)
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> Any:
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One for all tests: a process that was ended is followed by a new one."""
+    folder = tmp_path_factory.mktemp("worker")
     limits = Acceptance(cpu_seconds=1, wall_seconds=600.0, memory_mb=256)
-    started = Worker(tmp_path, tmp_path, limits, target=child)
+    started = Worker(folder, folder, limits, target=child)
     yield started
     started.stop()
 
@@ -82,7 +84,7 @@ def test_a_job_beyond_its_time_ends_and_the_next_is_computed(worker: Worker) -> 
     ("setting", "reason"),
     [
         ("batch = 1000000000", "needs more than memory_mb = 1024"),
-        ("epochs = 40000", "exceeded cpu_seconds = 3"),
+        ("epochs = 400000", "exceeded cpu_seconds = 2"),
     ],
 )
 def test_a_greedy_plan_is_ended_and_the_vehicle_goes_on(
@@ -94,7 +96,7 @@ def test_a_greedy_plan_is_ended_and_the_vehicle_goes_on(
 ) -> None:
     """The owner has signed its expensive settings."""
     fleet = make_fleet(tmp_path / "fleet")
-    limits = replace(OPEN, cpu_seconds=3, memory_mb=1024)
+    limits = replace(OPEN, cpu_seconds=2, memory_mb=1024)
     folder = vehicle_folders(fleet)[0]
     state = tmp_path / "state"
     worker = Worker(folder, state, limits)
