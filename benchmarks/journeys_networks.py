@@ -7,9 +7,10 @@ is another split of trips. Vehicles find their time offset, learn elevations tog
 and fine-tune the best-validated model. FOLDER then holds the personalised weights [vehicles, D],
 which `journeys_ved.py` reads, as seed-0-share-3-climate.npz and so on: "share" is the number of
 vehicles that must drive a place before its elevation is shared, and "no-climate" networks read
-neither heater nor air conditioning. seed-0-share-3-climate-without-ved-10.npz leaves a vehicle out
-of map and network (`--left-out`): it reads the others' map, extends it by its own training trips,
-and fine-tunes the others' network. One network takes about half a minute on one core.
+neither heater nor air conditioning, but the square of cold, as in fleets that report no heater.
+seed-0-share-3-climate-without-ved-10.npz leaves a vehicle out of map and network (`--left-out`): it
+reads the others' map, extends it by its own training trips, and fine-tunes the others' network. One
+network takes about half a minute on one core.
 Needs torch, numpy, scipy and pyarrow.
 """
 
@@ -47,7 +48,7 @@ def settings(seed: int, inputs: str = "climate") -> DataSettings:
     """Return the data settings of a split."""
     names = feature_names(FEATURES)
     if inputs == "no-climate":
-        names = tuple(name for name in names if name not in CLIMATE)
+        names = (*(name for name in names if name not in CLIMATE), "cold_squared")
     recipe = ", ".join(names)
     return DataSettings(features=recipe, split_seed=seed, stride=5, evaluation_stride=5, align=True)
 

@@ -208,10 +208,11 @@ def table(keys: Mapping[str, Any]) -> str:
     new = keys.get("unseen_vehicles")
     if new:
         lines.append(
-            f"Unseen vehicles (split {', '.join(map(str, new['seeds']))}): before any trip "
-            f"{new[BEFORE][0]:.1f} % median, {new['covered'][BEFORE]:.1f} % covered; after 20 "
-            f"trips {new[AFTER][0]:.1f} %, {new['covered'][AFTER]:.1f} % covered, least vehicle "
-            f"{new['least_covered'][AFTER]:.1f} %."
+            f"Unseen vehicles (splits {', '.join(map(str, new['seeds']))}): before any trip "
+            f"{new[BEFORE][0]:.1f} % median, {new['covered'][BEFORE]:.1f} % covered (least vehicle "
+            f"{new['least_covered'][BEFORE]:.1f}); after 20 trips {new[AFTER][0]:.1f} %, "
+            f"{new['covered'][AFTER]:.1f} % covered (least "
+            f"{new['least_covered'][AFTER]:.1f})."
         )
     return "\n".join(lines)
 

@@ -5,12 +5,13 @@
     python -m benchmarks.journeys_ved                       writes docs and tables from the record
 
 The 12 vehicles of VED with 20 or more usable all-electric trips (two of VED's three purely electric
-cars are among them), eight splits of trips; 6 and 7 took no part in any choice. Every vehicle takes
-the mean of its federated network and its ridge, remembers what its earlier trips took beyond their
-predictions, corrects in the trip and by its trip balance, and has intervals calibrated on the other
-vehicles. Fills the parts "windows" and "left_out" (each vehicle outside map, network, ridge and
-calibration) and their keys of "summary" in results/journeys_ved.json; only aggregates are stored,
-and relative errors of whole test trips under the trip's name.
+cars are among them), eight splits of trips; 6 and 7 took part in no choice but the square of
+cold's. Every vehicle takes the mean of its federated network and its ridge, remembers what its
+earlier trips took beyond their predictions, corrects in the trip and by its trip balance, and has
+intervals calibrated on the other vehicles. Fills the parts "windows" and "left_out" (each vehicle
+outside map, network, ridge and calibration) and their keys of "summary" in
+results/journeys_ved.json; only aggregates are stored, and relative errors of whole test trips under
+the trip's name.
 """
 
 import argparse

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fedwatt.methods.catalogue import RECOMMENDED
@@ -20,7 +21,7 @@ from fedwatt.runs.config import RunConfig, Source, choose, default_methods
 from fedwatt.runs.source import fleet_folder, made_on_demand, vehicle_maker
 from fedwatt.settings import from_table
 from fedwatt.telemetry.store import read_fleet, vehicle_folders
-from fedwatt.windows.features import feature_names, needs_climb
+from fedwatt.windows.features import MAY_BE_UNKNOWN, feature_names, needs_climb
 from fedwatt.windows.vehicle_trips import recorded_target
 
 WITHOUT_ELEVATION = "base"
@@ -28,6 +29,8 @@ WITH_ELEVATION = f"{WITHOUT_ELEVATION}, elevation"
 """Features of a model that knows climb and descent."""
 RECORDED = f"{WITHOUT_ELEVATION}, physics, elevation, journey"
 """Features of recorded vehicles: the ridge needs physics and the time since departure."""
+UNREPORTED_HEATER = f"{RECORDED}, cold_squared"
+"""The same where no vehicle reports its heater, whose power grows faster than the cold."""
 POSITIONS = frozenset({"latitude_deg", "longitude_deg"})
 MEASURED = "elevation_m"
 
@@ -113,7 +116,7 @@ def stored_recipe(fleet: Path) -> RunRecipe:
     sections["model"] = {"mixture": True}
     missing = "; without elevation, because no vehicle has positions or measured elevation"
     if channels >= POSITIONS or MEASURED in channels:
-        sections["data"]["features"] = RECORDED
+        sections["data"]["features"] = RECORDED if "heater_w" in channels else UNREPORTED_HEATER
         missing = ""
     elevation = RunRecipe.elevation
     if MEASURED in channels:
@@ -124,11 +127,20 @@ def stored_recipe(fleet: Path) -> RunRecipe:
 
 
 def stored_channels(fleet: Path) -> frozenset[str]:
-    """Return the channels that any vehicle of a stored fleet has; damaged files are left out."""
+    """Return the channels that any vehicle of a stored fleet reports.
+
+    A channel that is unknown (NaN) in all trips is not reported. Damaged files are left out.
+    """
     channels: set[str] = set()
     for folder in vehicle_folders(fleet):
+        file = folder / "trips.parquet"
         try:
-            channels.update(pq.read_schema(folder / "trips.parquet").names)
+            names = set(pq.read_schema(file).names)
+            powers = pq.read_table(file, columns=list(names.intersection(MAY_BE_UNKNOWN)))
         except (OSError, pa.ArrowException):  # opening the fleet refuses them with a sentence
             continue
+        silent = (
+            name for name in powers.column_names if not pc.any(pc.is_finite(powers[name])).as_py()
+        )
+        channels.update(names.difference(silent))
     return frozenset(channels)

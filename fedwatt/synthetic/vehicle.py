@@ -91,9 +91,6 @@ class VehicleParameters:
         return {"powertrain": "ev", "mass_kg": mass_kg, "pack_capacity_wh": capacity_wh}
 
 
-LEAF_2013 = VehicleParameters()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Duty:
     """Driving style and load of a kind of vehicle, relative to a passenger car.

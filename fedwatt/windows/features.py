@@ -196,6 +196,8 @@ _FEATURES: Mapping[str, Feature] = {
     "driving": Feature("W/kg", _SPEED, lambda x: np.maximum(_specific_power(x), 0)),
     "braking": Feature("W/kg", _SPEED, lambda x: np.minimum(_specific_power(x), 0)),
     "cold": Feature("°C", ("ambient_c",), _cold),
+    # Measured heaters are nearly off at 10 °C and full on in frost.
+    "cold_squared": Feature("°C²", ("ambient_c",), lambda x: _cold(x) ** 2),
     "heat": Feature("°C", ("ambient_c",), _heat),
     "warm_up": Feature("1", _SPEED, _warm_up),
     "cold_start": Feature("°C", _SPEED_AND_AIR, lambda x: _cold(x) * _warm_up(x)),

@@ -1,5 +1,6 @@
 """The recipe of `fedwatt run`: what is switched on, and what is said about it."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,14 @@ import pytest
 from fedwatt.errors import DataError
 from fedwatt.methods.catalogue import RECOMMENDED
 from fedwatt.runs.config import RunConfig, from_tables
-from fedwatt.runs.defaults import BUILT_IN, PLAIN, RECORDED, WITH_ELEVATION, choose_recipe
+from fedwatt.runs.defaults import (
+    BUILT_IN,
+    PLAIN,
+    RECORDED,
+    UNREPORTED_HEATER,
+    WITH_ELEVATION,
+    choose_recipe,
+)
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.store import write_fleet
 
@@ -74,8 +82,25 @@ def test_a_stored_fleet_gets_what_its_channels_allow(
     config = from_tables(filled(inputs))
     assert [choice.label for choice in config.methods] == [RECOMMENDED]
     assert config.personalisation.enabled and config.data.align and config.model.mixture
-    assert (config.data.features == RECORDED) == elevation
+    assert (config.data.features == UNREPORTED_HEATER) == elevation
     assert sentence in " ".join(choose_recipe(inputs).sentences(config))
+
+
+@pytest.mark.parametrize(
+    ("heater_w", "features"), [(math.nan, UNREPORTED_HEATER), (0.0, RECORDED), (900.0, RECORDED)]
+)
+def test_a_fleet_that_reports_no_heater_reads_the_square_of_cold(
+    tmp_path: Path, heater_w: float, features: str
+) -> None:
+    def vehicle(name: str, power_w: float) -> Vehicle:
+        channels = dict.fromkeys(("speed_mps", "energy_wh", "elevation_m"), np.ones(100))
+        trip = Trip("1", {**channels, "heater_w": np.full(100, power_w)})
+        return Vehicle(name=name, trips=[trip])
+
+    vehicles = [vehicle("silent", math.nan), vehicle("car", heater_w)]
+    write_fleet(tmp_path / "fleet", vehicles, source="test")
+    recipe = choose_recipe({"fleet": {"data": str(tmp_path / "fleet")}})
+    assert recipe.sections["data"]["features"] == features
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedwatt.synthetic.battery import charge_between_trips
 from fedwatt.synthetic.electrify import TimedEffort, driving_power_w, electrify, followed
-from fedwatt.synthetic.vehicle import DUTIES, LEAF_2013, Drivetrain, VehicleParameters
+from fedwatt.synthetic.vehicle import DUTIES, Drivetrain, VehicleParameters
 
 PLAIN = VehicleParameters(
     mass_kg=1000.0,
@@ -16,6 +16,8 @@ PLAIN = VehicleParameters(
     drag_area_m2=1e-9,
     drivetrain=Drivetrain(conversion_loss=0.25, copper_w=0.0, iron_w=0.0),
 )
+
+LEAF_2013 = VehicleParameters()
 
 
 def a_trip(seconds: int = 400, seed: int = 0, ambient_c: float = 20.0) -> dict[str, np.ndarray]:

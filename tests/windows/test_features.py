@@ -80,6 +80,7 @@ def test_one_second_of_every_feature_by_hand():
         "driving": 0.0,
         "braking": 0.0,
         "cold": 15.0,
+        "cold_squared": 225.0,
         "heat": 0.0,
         "warm_up": 1.0,
         "cold_start": 15.0,
