@@ -25,7 +25,7 @@ define INSTALL
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) -c constraints.txt pip
 	$(PIP) --no-compile -c constraints.txt -e ".[$(1)]"
-	$(BIN)/python -m compileall -qq -j 0 -x /tests/ .venv/lib fedwatt || true
+	$(BIN)/python -W ignore -m compileall -qq -j 0 -x /tests/ .venv/lib fedwatt || true
 endef
 
 $(READY_RUN): pyproject.toml constraints.txt
