@@ -47,7 +47,8 @@ def free_port() -> int:
 
 def surroundings(**more: str) -> dict[str, str]:
     """Return the environment of a command."""
-    paths = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    folders = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    paths = os.pathsep.join((str(ROOT), *(str(Path(folder).absolute()) for folder in folders)))
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return os.environ | {"PYTHONPATH": paths, "PATH": programs, "OMP_NUM_THREADS": "1"} | more
 
