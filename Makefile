@@ -5,9 +5,9 @@ SHELL := /bin/bash -eo pipefail
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -q
-# Worker processes with one thread each: torch's own threads would fight over two cores, and two more
-# workers have work while tests of the deployment wait.
-WORKERS ?= 4
+# Worker processes with one thread each: torch's own threads would fight over two cores, and a third
+# worker has work while tests of the deployment wait. A fourth costs more than it gives.
+WORKERS ?= 3
 # Hundreds of processes import the library: they read what the first of them has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 RUN ?= runs/first
