@@ -1,7 +1,7 @@
 """Newcomers of the benchmark of routes: each vehicle in a fleet that has never seen it.
 
-Before any trip it has the others' hills, driving field and coefficients, and its mass. After 20
-trips it has learned its own part from these, hills included. `journeys_routes.py` calls it.
+Before any trip it has the others' elevation, driving field and coefficients, and its mass. With
+trips it learns its own part from these, elevation included. `journeys_routes.py` calls it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,11 +27,12 @@ from fedwatt.errors import DataError
 from fedwatt.journeys.fleet_routes import Pass
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_intervals import interval
+from fedwatt.journeys.route_model import RouteModel
 from fedwatt.telemetry import Vehicle
 
 BEFORE = "before any trip"
-AFTER = "after 20 trips"
-FIRST_TRIPS = 20
+STAGES = {BEFORE: 0, "after 20 trips": 20, "after all its training trips": 10_000}
+"""First training trips that the vehicle has, at most."""
 FIRST_SPLIT = (0.8, 0.15, 0.05)
 """Most first trips of an unseen vehicle teach its map, some choose; a split needs one test trip."""
 
@@ -48,38 +49,34 @@ def unseen_vehicle_rows(
         v.name: vehicle_routes(v, taught[v.name], learned.maps[v.name]) for v in other_vehicles
     }
     fleet = learn_routes(routes_by_vehicle, SETTINGS, elevations=learned.shared)
-    later = taught[me][:FIRST_TRIPS]
-    models = {
-        BEFORE: fleet.unseen_vehicle(mass_kg(mine)),
-        AFTER: fleet.personalised(
-            vehicle_routes(mine, later, hills_of(mine, later, learned.shared, seed)),
-            me,
-            contributed=False,
-        ),
-    }
     rows = []
-    for passing in tested[me]:
-        row: dict[str, Any] = {"seed": seed, "vehicle": me, "trip": passing.trip.name}
-        energy = passing.measured("energy")
-        try:
-            predictions = {
-                name: model.forecast(passing.route, passing.temperature_c)
-                for name, model in models.items()
-            }
-        except DataError:  # the others know less than a fifth of the way
-            rows.append(row | {"refused": True})
-            continue
-        row |= {
-            name: abs(prediction.total_wh / energy - 1) for name, prediction in predictions.items()
-        }
-        for name, prediction in predictions.items():
-            low, high = interval(prediction.energy_levels_wh[-1], 0.9)
-            row[f"covered {name}"] = bool(low <= energy <= high)
-        rows.append(row)
+    for stage, trips in STAGES.items():
+        first = taught[me][:trips]
+        model = fleet.unseen_vehicle(mass_kg(mine))
+        if first:
+            elevations = elevation_of(mine, first, learned.shared, seed)
+            model = fleet.personalised(
+                vehicle_routes(mine, first, elevations), me, contributed=False
+            )
+        for passing in tested[me]:
+            row = {"seed": seed, "vehicle": me, "trip": passing.trip.name, "stage": stage}
+            rows.append(row | forecast_row(model, passing))
     return rows
 
 
-def hills_of(
+def forecast_row(model: RouteModel, passing: Pass) -> dict[str, Any]:
+    """Return the error and coverage of a forecast, or that it was refused."""
+    try:
+        forecast = model.forecast(passing.route, passing.temperature_c)
+    except DataError:  # less than a fifth of the way is known
+        return {"refused": True}
+    energy_wh = passing.measured("energy")
+    low, high = interval(forecast.energy_levels_wh[-1], 0.9)
+    covered = bool(low <= energy_wh <= high)
+    return {"error": abs(forecast.total_wh / energy_wh - 1), "covered": covered}
+
+
+def elevation_of(
     vehicle: Vehicle, first: Sequence[Pass], shared: ElevationMap, seed: int
 ) -> ElevationMap:
     """Return the others' elevation, extended by what a new vehicle learns from its first trips."""
@@ -90,19 +87,20 @@ def hills_of(
 
 
 def about_unseen_vehicles(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return errors and coverage over all unseen vehicles, and the least coverage of any."""
-    forecasts = forecast_only(rows)
-    by_vehicle = [[row for row in forecasts if row["vehicle"] == name] for name in NAMES]
-    result: dict[str, Any] = {
-        name: three([row[name] for row in forecasts]) for name in (BEFORE, AFTER)
-    }
-    result["covered"] = {name: covered(forecasts, name) for name in (BEFORE, AFTER)}
-    result["least_covered"] = {
-        name: min(covered(cells, name) for cells in by_vehicle if cells) for name in (BEFORE, AFTER)
-    }
-    return result | {"seeds": sorted({row["seed"] for row in rows})}
-
-
-def covered(rows: Sequence[Mapping[str, Any]], name: str) -> float:
-    """Return the share of trips that the 90 % interval covers, %."""
-    return round(100 * float(np.mean([row[f"covered {name}"] for row in rows])), 1)
+    """Return errors by stage, the mean coverage over vehicles, and the least of any, %."""
+    result: dict[str, Any] = {"seeds": sorted({row["seed"] for row in rows})}
+    for stage in STAGES:
+        forecasts = [row for row in forecast_only(rows) if row["stage"] == stage]
+        covered = {
+            name: round(100 * float(np.mean([row["covered"] for row in cells])), 1)
+            for name in NAMES
+            if (cells := [row for row in forecasts if row["vehicle"] == name])
+        }
+        result[stage] = {
+            "trips": len(forecasts),
+            "error": three([row["error"] for row in forecasts]),
+            "covered": round(float(np.mean(list(covered.values()))), 1),
+            "least_covered": min(covered.values()),
+            "by_vehicle": covered,
+        }
+    return result

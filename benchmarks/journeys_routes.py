@@ -5,16 +5,16 @@
     python benchmarks/journeys_routes.py               writes docs/journeys.md from the record
 
 FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out FLEET`. The 12
-vehicles with 20 or more usable all-electric trips, five splits, test trips of at least 2 km. Hills,
-driving field, coefficients and error bars are learned by the fleet's exchanges from training and
-validation trips; of a test trip only its positions and the outside temperature are used before it
-begins, and its energy so far under way. Shapes of features and a few constants were chosen mostly
-on five other splits of the same trips, with some looks at these.
+vehicles with 20 or more usable all-electric trips, five splits, test trips of at least 2 km.
+Elevation, driving field, coefficients and intervals are learned by the fleet's exchanges from
+training and validation trips; of a test trip only its positions and the outside temperature are
+used before it begins, and its energy so far under way. Shapes of features and a few constants were
+chosen mostly on five other splits of the same trips, with some looks at these.
 
 "routes"     each test trip before it begins, beside the vehicle's mean Wh/km; and the total after
              10, 25, 50 and 75 % of the way
-"unseen_vehicles"  each vehicle in a fleet that has never seen it: before any trip, and after
-             20, with the hills that it learns on board from these
+"unseen_vehicles"  each vehicle in a fleet that has never seen it: before any trip, after 20 and
+             after all its training trips, with the elevation that it learns from these
 
 A trip of which the fleet knows less than a fifth of the way is refused; such trips are counted.
 Fills the part "routes" and both keys of "summary" in results/journeys_ved.json.
@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.journeys_newcomers import AFTER, BEFORE, about_unseen_vehicles, unseen_vehicle_rows
+from benchmarks.journeys_newcomers import STAGES, about_unseen_vehicles, unseen_vehicle_rows
 from benchmarks.marked import write_blocks
 from benchmarks.ved_trips import (
     NAMES,
@@ -207,13 +207,17 @@ def table(keys: Mapping[str, Any]) -> str:
     ]
     new = keys.get("unseen_vehicles")
     if new:
-        lines.append(
-            f"Unseen vehicles (splits {', '.join(map(str, new['seeds']))}): before any trip "
-            f"{new[BEFORE][0]:.1f} % median, {new['covered'][BEFORE]:.1f} % covered (least vehicle "
-            f"{new['least_covered'][BEFORE]:.1f}); after 20 trips {new[AFTER][0]:.1f} %, "
-            f"{new['covered'][AFTER]:.1f} % covered (least "
-            f"{new['least_covered'][AFTER]:.1f})."
-        )
+        splits = ", ".join(map(str, new["seeds"]))
+        lines += [
+            "",
+            f"| unseen vehicles, splits {splits} | trips | median error, % | covered, mean over "
+            "vehicles, % | least vehicle, % |",
+            "|---|---|---|---|---|",
+        ]
+        for stage in STAGES:
+            cell = new[stage]
+            shares = f"{cell['covered']:.1f} | {cell['least_covered']:.1f}"
+            lines.append(f"| {stage} | {cell['trips']:,} | {cell['error'][0]:.1f} | {shares} |")
     return "\n".join(lines)
 
 

@@ -21,7 +21,7 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
-def spread(
+def run_on_cores(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], *, large: bool = False
 ) -> list[Result]:
     """Run `work` on each of `pieces`, on as many cores as torch may use.

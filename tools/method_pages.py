@@ -118,8 +118,15 @@ def page(family: str) -> str:
 
 
 def methods_of(family: str) -> list[str]:
-    """Return the names of a family's methods."""
-    return FAMILIES[family].methods.split()
+    """Return the names of a family's methods; "later" also has those that no family lists."""
+    names = FAMILIES[family].methods.split()
+    if family != "later":
+        return names
+    listed = {name for other in FAMILIES.values() for name in other.methods.split()}
+    methods = [name for name in METHODS if name not in listed]
+    shown = {type(rule) for name in (*listed, *methods) for rule in get(name).local}
+    rules = [f"fedavg+{name}" for name, rule in LOCAL_RULES.items() if type(rule) not in shown]
+    return [*names, *methods, *rules]
 
 
 def families_table() -> str:

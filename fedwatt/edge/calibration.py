@@ -266,10 +266,12 @@ def calibrate(
     if math.isinf(window_factor) or math.isinf(trip_factor):
         seen = scores(training)
         if math.isinf(window_factor):
-            window_factor = clustered_quantile(alike(validation_scores[0], seen[0]), level)
+            window_factor = clustered_quantile(
+                rescaled_scores(validation_scores[0], seen[0]), level
+            )
         if math.isinf(trip_factor):
             trip_factor = conformal_quantile(
-                np.concatenate(alike(validation_scores[1], seen[1])), level
+                np.concatenate(rescaled_scores(validation_scores[1], seen[1])), level
             )
         source = "validation and training trips"
     if math.isinf(window_factor) or math.isinf(trip_factor):
@@ -291,13 +293,16 @@ def calibrate(
     )
 
 
-def alike(validation: Sequence[FloatArray], training: Sequence[FloatArray]) -> list[FloatArray]:
+def rescaled_scores(
+    validation: Sequence[FloatArray], training: Sequence[FloatArray]
+) -> list[FloatArray]:
     """Return the scores of all trips, [windows] each; training scores are rescaled to validation's.
 
     Few validation trips tell little about how much larger their scores are: n of them count as
     n / (n + `CAUTION`) of what they say.
 
-    >>> [one.tolist() for one in alike([np.array([7.0])], [np.array([1.0]), np.array([0.0, 2.0])])]
+    >>> training = [np.array([1.0]), np.array([0.0, 2.0])]
+    >>> [scores.tolist() for scores in rescaled_scores([np.array([7.0])], training)]
     [[7.0], [2.0], [0.0, 4.0]]
     """
     new, seen = (

@@ -16,11 +16,11 @@ from fedwatt.edge.calibration import (
     LEVEL,
     Calibration,
     CalibrationTrip,
-    alike,
     calibrate,
     clustered_quantile,
     fewest_trips,
     level_for,
+    rescaled_scores,
 )
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
@@ -275,7 +275,7 @@ class _Draft:
             [outcome.in_trip_scores(prior, card.window) for outcome in self.outcomes(card, split)]
             for split in ("validation", "train")
         )
-        factor = clustered_quantile(alike(*scores), LEVEL)
+        factor = clustered_quantile(rescaled_scores(*scores), LEVEL)
         return replace(prior, factor=factor) if math.isfinite(factor) and factor > 0 else prior
 
 

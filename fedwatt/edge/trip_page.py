@@ -151,7 +151,7 @@ def score(name: str, value: str, unit: str, remark: str, colour: str) -> dict[st
 
 
 def drive_page(figures: Iterable[Drawn], looks: Mapping[str, Look], **values: Any) -> str:
-    """Return the page as HTML; `looks` are light and dark colours by the name of a CSS variable."""
+    """Return the page of a trip as HTML; `looks` maps CSS variables to light and dark colours."""
     colours = COLOURS | {look.colour: variable for variable, look in looks.items()}
     return fill(
         "fedwatt.edge",

@@ -23,7 +23,7 @@ import numpy as np
 
 from fedwatt.elevation.choose import MapErrors, learn_with_prior, solved
 from fedwatt.elevation.elevation_map import ElevationMap, empty_map
-from fedwatt.elevation.grid import Pairs, distance_m, pairs_of_a_node, spread
+from fedwatt.elevation.grid import Pairs, distance_m, pairs_of_a_node, scattered
 from fedwatt.elevation.normal_equations import NOTHING, Contribution
 from fedwatt.elevation.request import MapRequest, unpacked
 from fedwatt.elevation.settings import ElevationSettings
@@ -217,7 +217,7 @@ def refuse_impossible_sums(total: Mapping[str, FloatArray], pairs: Pairs, vehicl
     if passes.min() < -rounding:
         raise _at_fault(f"A node has {passes.min():g} passes")
     itself = pairs[0] == pairs[1]
-    diagonal = spread(value[itself], pairs[0][itself], len(passes))
+    diagonal = scattered(value[itself], pairs[0][itself], len(passes))
     if diagonal.min() < -rounding:
         raise _at_fault(f"A node's sum of squares is {diagonal.min():g}")
     most = np.sqrt(np.maximum(diagonal, 0) + rounding)

@@ -148,10 +148,10 @@ def distance_m(
     return metres
 
 
-def spread(values: NDArray[Any], at: IntArray, places: int) -> NDArray[Any]:
+def scattered(values: NDArray[Any], at: IntArray, places: int) -> NDArray[Any]:
     """Return an array [places] with `values` at the indices `at`, and 0 elsewhere.
 
-    >>> spread(np.array([7, 9]), np.array([2, 0]), 4)
+    >>> scattered(np.array([7, 9]), np.array([2, 0]), 4)
     array([9, 0, 7, 0])
     """
     wide = np.zeros(places, dtype=values.dtype)
@@ -160,13 +160,13 @@ def spread(values: NDArray[Any], at: IntArray, places: int) -> NDArray[Any]:
 
 
 def marked(keys: IntArray, among: IntArray) -> FloatArray:
-    """Return 1 for each of `among`, ascending, that is one of the `keys`, else 0.
+    """Return 1 for each value of `among`, which ascend, that is in `keys`, else 0.
 
     >>> marked(np.array([5, 4]), np.array([3, 5]))
     array([0., 1.])
     """
     at, inside = find(among, keys)
-    return spread(np.ones(int(inside.sum())), at[inside], len(among))
+    return scattered(np.ones(int(inside.sum())), at[inside], len(among))
 
 
 def find(ascending: IntArray, keys: IntArray) -> tuple[IntArray, BoolArray]:

@@ -31,7 +31,7 @@ from fedwatt.elevation.grid import (
     find,
     marked,
     pair_reach,
-    spread,
+    scattered,
 )
 from fedwatt.elevation.normal_equations import Contribution, contribution, touched_nodes
 from fedwatt.elevation.settings import ElevationSettings
@@ -134,8 +134,8 @@ def packed(
         )
     by_node = {"right": sums.right, "passes": sums.passes, "vehicles": sums.vehicles.astype(float)}
     return {
-        "value": spread(sums.value, place, len(code)),
-        **{name: spread(values, at, len(nodes)) for name, values in by_node.items()},
+        "value": scattered(sums.value, place, len(code)),
+        **{name: scattered(values, at, len(nodes)) for name, values in by_node.items()},
     }
 
 

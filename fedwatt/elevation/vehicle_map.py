@@ -30,7 +30,7 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 from fedwatt.elevation.elevation_map import ElevationMap, empty_map
-from fedwatt.elevation.grid import find, spread
+from fedwatt.elevation.grid import find, scattered
 from fedwatt.elevation.normal_equations import (
     Contribution,
     contribution,
@@ -69,7 +69,9 @@ def private_map(
     keys = np.union1d(shared.keys, sums.keys)
     place, _ = find(keys, sums.keys)
     row, column = (place[at].astype(np.int32) for at in (sums.row, sums.column))
-    wide = (spread(values, place, len(keys)) for values in (sums.right, sums.passes, sums.vehicles))
+    wide = (
+        scattered(values, place, len(keys)) for values in (sums.right, sums.passes, sums.vehicles)
+    )
     renumbered = Contribution(keys, row, column, sums.value, *wide)
     equations = system(shared.grid, renumbered, prior_grade)
     is_shared_at, is_shared = find(shared.keys, keys)
@@ -87,7 +89,7 @@ def private_map(
     elevation_m = base + expand @ factorised(reduced)(right)
     published_at = is_shared_at[shared_at]
     passes, vehicles = (
-        spread(values[published_at], shared_at, len(keys))
+        scattered(values[published_at], shared_at, len(keys))
         for values in (shared.passes, shared.vehicles)
     )
     at, is_passed = find(sums.keys, keys[private])

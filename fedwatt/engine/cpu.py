@@ -26,7 +26,7 @@ from fedwatt.engine.step import (
     shaped_gradient,
 )
 from fedwatt.metrics import Stopwatch
-from fedwatt.threads import spread
+from fedwatt.threads import run_on_cores
 
 CACHE_BYTES = 3 * 2**20
 """What a block works on, unless one vehicle needs more: about a core's share of the caches."""
@@ -43,7 +43,7 @@ def train(job: Job, watch: Stopwatch) -> Tensor:
             return {"training": perf_counter() - begin - moving, compiled.cost: moving}
 
         with watch.divided() as spent:
-            spent += spread(train_row, range(len(job.steps)))
+            spent += run_on_cores(train_row, range(len(job.steps)))
         return compiled.deltas
     deltas = torch.empty_like(job.anchor)
     numbers = job.model.step_numbers(job.batches.size)
@@ -60,7 +60,7 @@ def train(job: Job, watch: Stopwatch) -> Tensor:
         return stopwatch.seconds
 
     with watch.divided() as spent:
-        spent += spread(work, list(cut(len(job.steps), max(1, limit))), large=limit == 0)
+        spent += run_on_cores(work, list(cut(len(job.steps), max(1, limit))), large=limit == 0)
     return deltas
 
 

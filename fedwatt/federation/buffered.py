@@ -16,9 +16,10 @@ step of a device of speed 1, so times do not depend on results. The events up to
 simulated first, in the order (time, vehicle); then the vehicles in it are trained, those of the
 same model in one stack. A completed "round" is a new model.
 
-The authors leave open, and here: vehicles that finish at the same time are replaced after all of
-them have arrived; a vehicle is in a buffer at most once; vehicles that become unavailable finish
-their work; without any vehicle to wait for, the server aggregates the updates that it has.
+The authors do not specify the following. Here vehicles that finish at the same time are replaced
+after all of them have arrived; a vehicle is in a buffer at most once; vehicles that become
+unavailable finish their work; without any vehicle to wait for, the server aggregates the updates
+that it has.
 """
 
 from collections.abc import Sequence

@@ -119,7 +119,7 @@ class Federation(Loop):
     def _changing(self) -> ChangingPool:
         return ChangingPool(self.device, self.dtype)
 
-    def held(self, vehicles: Sequence[int]) -> tuple[Pool, list[int]]:
+    def pool_of(self, vehicles: Sequence[int]) -> tuple[Pool, list[int]]:
         """Return a pool that holds these vehicles, and the place of each in it."""
         if self.fleet.is_lazy:
             return self._changing.hold(self.fleet, vehicles)

@@ -26,7 +26,7 @@ from fedwatt.methods import Method
 from fedwatt.methods.rule import LocalRule, PersonalTraining, Rows, Start
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Model
-from fedwatt.threads import spread
+from fedwatt.threads import run_on_cores
 
 if TYPE_CHECKING:
     from fedwatt.federation.federation import Federation
@@ -51,7 +51,7 @@ class Broadcast:
     def of_runs(self, runs: Sequence[int]) -> "Broadcast":
         """Return the message for vehicles of these runs, from one with a row for each run."""
         weights = picked(self.weights, runs)
-        sent = {name: like(value, weights)[runs] for name, value in self.sent.items()}
+        sent = {name: on_device_of(value, weights)[runs] for name, value in self.sent.items()}
         return replace(self, weights=weights, sent=sent)
 
 
@@ -74,13 +74,13 @@ def in_stack_order(calls: Iterable[Call]) -> list[Call]:
 def initial_client_state(method: Method, model: Model, weights: Tensor) -> Rows:
     """Return a vehicle's client state before its first round, with the precision of `weights`."""
     return {
-        name: like(value, weights)
+        name: on_device_of(value, weights)
         for rule in method.local
         for name, value in rule.client_state(model).items()
     }
 
 
-def like(value: Tensor, weights: Tensor) -> Tensor:
+def on_device_of(value: Tensor, weights: Tensor) -> Tensor:
     """Return `value` on the device of `weights`; a vector of floats also in their precision."""
     vector = value.is_floating_point() and value.dim() >= 1
     return value.to(weights.device, weights.dtype if vector else value.dtype)
@@ -152,7 +152,7 @@ def batches_of(
         )
         for call, count, begin in zip(calls, windows, taken or [0] * len(calls), strict=True)
     )
-    return Batches(*fleet.held([call.vehicle for call in calls]), draws)
+    return Batches(*fleet.pool_of([call.vehicle for call in calls]), draws)
 
 
 def finish_round(method: Method, begun: LocalRound, deltas: Tensor) -> Work:
@@ -184,7 +184,7 @@ def lengths(vectors: Tensor) -> Tensor:
         return norm(vectors)
     # A few rows at a time on a processor: torch takes several times as long for many at once.
     few = max(16, 2**18 // max(1, vectors.shape[1]))
-    return torch.cat(spread(norm, torch.split(vectors, few)))
+    return torch.cat(run_on_cores(norm, torch.split(vectors, few)))
 
 
 def _start(
@@ -199,7 +199,7 @@ def _start(
     model = method.adapted(fleet.model)
     device = fleet.device
     names = tuple(fleet.members.name(call.vehicle) for call in calls)
-    held = fleet.held([call.vehicle for call in calls])
+    held = fleet.pool_of([call.vehicle for call in calls])
     runs = [call.run for call in calls]
     probes = Probes(*held, names, runs, terms.seeds, broadcast.round, model)
     speeds = [terms.speed(call.run, name) for call, name in zip(calls, names, strict=True)]

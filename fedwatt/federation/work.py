@@ -19,7 +19,7 @@ from fedwatt.tables import RECORDED
 
 
 @dataclass(frozen=True, eq=False)
-class Together:
+class MeanUpdate:
     """The mean update of a run, where only sums of updates are known."""
 
     delta: Tensor
@@ -58,7 +58,7 @@ class Work:
     """Next state of the backend."""
     noised: bool = False
     """Whether vehicles have added the noise of a private method."""
-    together: Mapping[int, Together] = field(default_factory=dict)
+    together: Mapping[int, MeanUpdate] = field(default_factory=dict)
     """By run, the mean update, where single Δ_k and uploads are not known."""
 
     def replies(

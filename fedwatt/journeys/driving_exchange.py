@@ -28,7 +28,7 @@ from fedwatt.metrics.sums import LARGEST, Fields, Total, refuse_long
 from fedwatt.telemetry.trip import FloatArray, IntArray
 
 DRIVING = ("places", "headings", "sums")
-"""Kinds of questions, in the order in which they are asked."""
+"""Kinds of requests, in the order in which they are sent."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,14 +46,14 @@ class DrivingRequest:
     def read(
         cls, kind: str, arrays: Mapping[str, NDArray[Any]], settings: ElevationSettings
     ) -> "DrivingRequest":
-        """Return the question that a message holds; DataError unless it is about the service
+        """Return the request that a message holds; DataError unless it is about the service
         area.
         """
         keys: IntArray = array_of(arrays, "keys", np.int64)
         area = settings.service_area.nodes(settings.grid)
         places = keys if kind == "places" else keys // HEADINGS
         if not len(keys) or not find(area, places)[1].all() or (np.diff(keys) <= 0).any():
-            raise DataError("the question is about other places than those of the service area")
+            raise DataError("the request is about other places than those of the service area")
         return cls(kind, keys, settings)
 
     @property
@@ -90,7 +90,7 @@ class DrivingRequest:
 
 
 DrivingTotals = Callable[[DrivingRequest, frozenset[str]], Total]
-"""The totals of a question over the vehicles named, and whose answers are in them."""
+"""The totals of a request over the vehicles named, and whose answers are in them."""
 
 
 def learn_driving(
@@ -115,9 +115,9 @@ def learn_driving(
         if not len(keys):
             return NO_PASSES, present
         before = present
-        question = DrivingRequest("sums", keys, settings)
-        refuse_long(question.fields, f"{len(keys):,} places and headings")
-        total, present = totals(question, present)
+        request = DrivingRequest("sums", keys, settings)
+        refuse_long(request.fields, f"{len(keys):,} places and headings")
+        total, present = totals(request, present)
         sums = np.stack([total[name] for name in SUMS], axis=1)
         if total["vehicles"].min() > least - 0.5:
             _refuse_impossible(sums, len(present))

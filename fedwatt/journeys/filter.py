@@ -120,9 +120,9 @@ class TripPrior:
         cold: float,
         window: int,
     ) -> "Correction":
-        """Return the correction of the next `seconds`, whose energy was predicted.
+        """Return the expected error of the prediction for the next `seconds`, and its variance.
 
-        The drift dies away: it is worth τ (1 - e^(-T/τ)) seconds of itself, not T. Its integral
+        The drift decays: over T seconds it counts for τ (1 - e^(-T/τ)) seconds, not T. Its integral
         has the variance 2 τ (T - τ (1 - e^(-T/τ))) per variance of the drift.
         """
         windows = seconds / window
@@ -228,7 +228,7 @@ class TripFilter:
         self._states[second % self.window] = self._latest
 
     def remainder(self, predicted_wh: float, seconds: float, speed_mps: float = 0.0) -> Correction:
-        """Return the correction of the next `seconds`, whose energy was predicted."""
+        """Return the expected error of the prediction for the next `seconds`, and its variance."""
         state = self._latest[1]
         cold = self.cold
         return self.prior.remainder(state, predicted_wh, seconds, speed_mps, cold, self.window)

@@ -41,7 +41,7 @@ from fedwatt.journeys.route_intervals import (
     quantiles,
     relative_errors,
     sigma,
-    vehicle_quantiles,
+    vehicle_size,
     vehicle_sizes,
 )
 from fedwatt.journeys.route_model import (
@@ -383,13 +383,15 @@ class FleetRoutes:
         # A fleet of very few trips does not know how far off it is: as far as for unseen vehicles.
         insider = filled(counts["insider"], counts["unseen_vehicle"])
         other_vehicles = np.maximum(insider - divided, 0.0) if contributed else insider
+        effects = vehicle_effects(fleet, trips)
         bars = Bars(
-            vehicle_quantiles(other_vehicles, counts["unseen_vehicle"], errors, member=contributed),
-            quantiles(insider),
+            vehicle_size(errors) * quantiles(other_vehicles),
+            quantiles(counts["unseen_vehicle"]),
             quantiles(counts["unknown"]),
             np.array(fleet.noise),
+            effects.covariance / np.outer(fleet.unit, fleet.unit),
+            (fleet.spread / fleet.unit) ** 2,
         )
-        effects = vehicle_effects(fleet, trips)
         beta = (fleet.mean + effects.beta) * effects.scale / fleet.unit
         beta = beta * mass_factor(target, samples.mass_kg)
         return Coefficients(beta, effects.scale), bars

@@ -209,7 +209,10 @@ def fit(total: Total, columns: int, spreads: Mapping[str, float]) -> dict[str, F
 def _fitted(
     fleet: FleetEffects, sums: Mapping[str, FloatArray], exchange: int, spread: float
 ) -> Fitted:
-    """Return the fleet's effects after the sums of one exchange."""
+    """Return the fleet's effects, estimated again from the sums of one exchange.
+
+    `spread` bounds the noise b and the spreads τ.
+    """
     columns = len(fleet.unit)
     right = sums["right"]
     _refuse_impossible(sums, columns)

@@ -46,7 +46,7 @@ from fedwatt.journeys.mixed_effects import (
 )
 from fedwatt.journeys.route_intervals import BINS, MIDDLES_KM
 from fedwatt.journeys.route_model import NAMES, TARGETS
-from fedwatt.metrics.sums import AddUp, Contribution, Fields, Total, in_process, plainly
+from fedwatt.metrics.sums import AddUp, Contribution, Fields, Total, floating_total, in_process
 from fedwatt.telemetry.trip import FloatArray
 
 ASKED = {
@@ -54,7 +54,7 @@ ASKED = {
     "effects": "sums for what routes take",
     "errors": "counts of their errors on routes",
 }
-"""Kinds of questions, in the order in which they are asked, and what they ask for, for a log."""
+"""Kinds of requests, in the order in which they are sent, and what they ask for, for a log."""
 COLUMNS = len(NAMES)
 MOST_TRIPS = 2.0**24
 OF_A_TARGET: Final[dict[str, Fields]] = {
@@ -63,7 +63,7 @@ OF_A_TARGET: Final[dict[str, Fields]] = {
     "errors": {name: (len(MIDDLES_KM) * BINS, MOST_TRIPS) for name in CIRCUMSTANCES},
 }
 """What an answer holds of each target."""
-MAP_PREFIX = "hills."
+MAP_PREFIX = "elevation."
 """Prefix of the arrays of elevations in a message with the driving field."""
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -107,9 +107,9 @@ class SharedDriving:
         sums = array_of(arrays, "sums", np.float64)
         same = len(sums) == len(SUMS) * len(keys) and len(vehicles) == len(keys)
         if not same or not np.isfinite(sums).all() or (np.diff(keys) <= 0).any():
-            raise DataError("the question holds no driving field")
+            raise DataError("the request holds no driving field")
         if vehicles.min(initial=least) < least:
-            raise DataError(f"the question holds places that fewer than {least} vehicles drive")
+            raise DataError(f"the request holds places that fewer than {least} vehicles drive")
         elevations = (
             map_from_arrays(arrays, grid, MAP_PREFIX) if f"{MAP_PREFIX}keys" in arrays else None
         )
@@ -197,9 +197,9 @@ class RouteRequest:
 
     @classmethod
     def read(cls, kind: str, arrays: Arrays) -> "RouteRequest":
-        """Return the question that a message holds; DataError if it holds none."""
+        """Return the request that a message holds; DataError if it holds none."""
         if kind not in ASKED:
-            raise DataError("the question does not say what of routes it asks for")
+            raise DataError("the request does not say what of routes it asks for")
         if kind == "units":
             return cls(kind)
         effects = {target: _effects(_numbers(arrays, f"{target}.effects")) for target in TARGETS}
@@ -224,14 +224,14 @@ def _effects(packed: FloatArray) -> FleetEffects:
     """Return the effects that `_packed` stored; raise DataError if no fleet can have them."""
     unit, mean, spread = packed[:-1].reshape(3, COLUMNS)
     if unit.min() <= 0 or spread.min() <= 0 or packed[-1] < 0:
-        raise DataError("the question holds coefficients that cannot be")
+        raise DataError("the request holds coefficients that cannot be")
     return FleetEffects(unit, mean, spread, float(packed[-1]))
 
 
 def _numbers(arrays: Arrays, name: str, size: int = 3 * COLUMNS + 1) -> FloatArray:
     numbers: FloatArray = array_of(arrays, name, np.float64)
     if len(numbers) != size or not np.isfinite(numbers).all():
-        raise DataError(f"the question's '{name}' is not {size} finite numbers")
+        raise DataError(f"the request's '{name}' is not {size} finite numbers")
     return numbers
 
 
@@ -257,8 +257,8 @@ class RouteContributors(Protocol):
     def share(self, shared: SharedDriving, present: frozenset[str]) -> frozenset[str]:
         """Send the driving field to the vehicles of `present`; return those that received it."""
 
-    def total(self, question: RouteRequest, present: frozenset[str]) -> Total:
-        """Return totals over the vehicles of `present`, and the vehicles that contributed."""
+    def total(self, request: RouteRequest, present: frozenset[str]) -> Total:
+        """Return the sums of a request over the vehicles `present`, and who contributed."""
 
 
 def fewest_contributors(settings: ElevationSettings) -> int:
@@ -312,9 +312,9 @@ class _RouteExchange:
     teaching: int = 0
     wh_per_km: float = 0.0
 
-    def total(self, question: RouteRequest) -> Contribution:
+    def total(self, request: RouteRequest) -> Contribution:
         """Return the totals over the vehicles present; the others are not asked again."""
-        total, self.present = self.contributors.total(question, self.present)
+        total, self.present = self.contributors.total(request, self.present)
         if len(self.present) < self.least:
             raise RunError(
                 f"{len(self.present)} vehicles are in a sum for routes, and {self.least} are "
@@ -324,8 +324,8 @@ class _RouteExchange:
 
     def sums(self, effects: Mapping[str, FleetEffects]) -> dict[str, dict[str, FloatArray]]:
         """Return the sums of "effects" by target; without effects so far, those of "units"."""
-        question = RouteRequest("effects" if effects else "units", effects)
-        sums_by_target = question.by_target(self.total(question))
+        request = RouteRequest("effects" if effects else "units", effects)
+        sums_by_target = request.by_target(self.total(request))
         # Vehicles that drop out later count as well.
         teaching = round(float(sums_by_target["energy"]["vehicles"][0]))
         self.teaching = max(self.teaching, teaching)
@@ -353,9 +353,9 @@ class SimulatedContributors:
         }
         return present
 
-    def total(self, question: RouteRequest, present: frozenset[str]) -> Total:
-        """Return totals over the vehicles of `present`, and the vehicles that contributed."""
-        return in_process(self.add, self.contributors)(question, present)
+    def total(self, request: RouteRequest, present: frozenset[str]) -> Total:
+        """Return the sums of a request over the vehicles `present`, and who contributed."""
+        return in_process(self.add, self.contributors)(request, present)
 
 
 def learn_routes(
@@ -382,5 +382,5 @@ def learn_routes(
         driving = published(list(sums.values()), settings.minimum_vehicles)
     else:
         driving, _ = learn_driving(in_process(add_up, sums), everyone, settings)
-    contributors = SimulatedContributors(routes_by_vehicle, add_up or plainly)
+    contributors = SimulatedContributors(routes_by_vehicle, add_up or floating_total)
     return learn_from_contributors(contributors, driving, everyone, settings, elevations, roads)

@@ -9,8 +9,13 @@ length of route, and the counts add.
 Three distributions are kept: of vehicles that are in the fleet, of the same vehicles as unseen ones
 (coefficients and driving field without them) and on unknown ground (no field, level road). Errors
 of the first are divided by the vehicle's size s_v, the shrunk mean of its other trips' absolute
-errors (`vehicle_sizes`). A member with n own trips weighs both by n / (n + 5): its own size times
-the quantiles of the *other* vehicles' divided errors, and the quantiles of unseen vehicles.
+errors (`vehicle_sizes`). On a route with features x a vehicle's quantiles are
+
+    ρ s_v q_insider + (1 - ρ) q_unseen,    ρ = 1 - xᵀ C x / xᵀ diag(τ²) x
+
+with q_insider those of the *other* vehicles' divided errors. ρ is the share of the variance of
+xᵀβ_v that the vehicle's own trips have removed (`mixed_effects`): 0 without trips, near 1 after
+many, and about one half on a summer's day for a vehicle that has been driven in winter only.
 """
 
 from dataclasses import dataclass
@@ -33,10 +38,7 @@ LEVELS = np.arange(1, 100) / 100
 USUAL_ERROR = 0.12
 """Mean absolute relative error to which a vehicle's is shrunk."""
 SHRINKAGE = 5.0
-"""Trips that `USUAL_ERROR`, and for members the errors of unseen vehicles, are worth."""
-JOINED_LATER = 25.0
-"""Trips that the errors of unseen vehicles are worth for one that joined later: the driving field
-and elevations of its own have seen the trips whose errors it knows."""
+"""Trips that `USUAL_ERROR` is worth."""
 LEAST_TRIPS = 30.0
 """Fewer errors do not say where 90 % of others lie: the outermost of 30 hold 94 %."""
 
@@ -118,54 +120,59 @@ def quantiles(fleet: FloatArray) -> FloatArray:
     return errors - errors[:, len(LEVELS) // 2, None]
 
 
-def vehicle_quantiles(
-    insider: FloatArray, unseen: FloatArray, errors: FloatArray, *, member: bool = True
-) -> FloatArray:
-    """Return the relative errors of a vehicle at 99 levels by class of length, [3, 99].
-
-    `insider` are counts of the other vehicles' divided errors, `unseen` those of vehicles without
-    trips of their own; `errors` [trips] are the vehicle's own.
-    """
-    weight = len(errors) / (len(errors) + (SHRINKAGE if member else JOINED_LATER))
-    scaled = vehicle_size(errors) * quantiles(insider)
-    return np.asarray(weight * scaled + (1 - weight) * quantiles(unseen))
-
-
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """Quantiles of relative errors, each [3, 99]: of the vehicle, of members, on unknown ground.
+    """Quantiles of relative errors, each [3, 99], and how much of a route the vehicle's trips tell.
 
-    `noise` is b, a single number.
+    vehicle     s_v q_insider
+    unseen      of vehicles without trips of their own
+    unknown     on unknown ground
+    noise       b, a single number
+    covariance  C [p, p] of coefficients of features
+    prior       diag C without trips, τ² [p]
     """
 
-    own: FloatArray
-    insider: FloatArray
+    vehicle: FloatArray
+    unseen: FloatArray
     unknown: FloatArray
     noise: FloatArray
+    covariance: FloatArray
+    prior: FloatArray
 
-    def errors(self, metres: FloatArray, predicted: FloatArray, unknown_share: float) -> FloatArray:
-        """Return the errors y - ŷ at 99 levels for routes of `metres` [n] and predictions [n], [n,
-        99].
+    def resolved(self, x: FloatArray) -> FloatArray:
+        """Return ρ [n] of routes with features x [n, p]."""
+        left = ((x @ self.covariance) * x).sum(axis=1)
+        rho: FloatArray = 1 - left / np.maximum(x**2 @ self.prior, 1e-300)
+        return rho.clip(0.0, 1.0)
+
+    def errors(
+        self, metres: FloatArray, predicted: FloatArray, x: FloatArray, unknown_share: float
+    ) -> FloatArray:
+        """Return errors y - ŷ at 99 levels, [n, 99], for routes of `metres` [n], predictions [n]
+        and features x [n, p].
         """
-        wider = np.where(LEVELS < 0.5, np.minimum(self.own, self.unknown), self.own)
-        wider = np.where(LEVELS > 0.5, np.maximum(self.own, self.unknown), wider)
-        table = (1 - unknown_share) * self.own + unknown_share * wider
         kilometres = np.asarray(metres) / 1000
-        between = [np.interp(kilometres, MIDDLES_KM, column) for column in table.T]
+        vehicle, unseen, unknown = (
+            np.stack([np.interp(kilometres, MIDDLES_KM, column) for column in table.T], axis=-1)
+            for table in (self.vehicle, self.unseen, self.unknown)
+        )
+        rho = self.resolved(x)[:, None]
+        known = rho * vehicle + (1 - rho) * unseen
+        wider = np.where(LEVELS < 0.5, np.minimum(known, unknown), known)
+        wider = np.where(LEVELS > 0.5, np.maximum(known, unknown), wider)
         unit = np.maximum(predicted, 0.0) + BASE_ERRORS * self.noise
-        return np.stack(between, axis=-1) * unit[:, None]
+        errors: FloatArray = ((1 - unknown_share) * known + unknown_share * wider) * unit[:, None]
+        return errors
 
     @property
     def wider(self) -> float:
-        """Return how many times as wide the vehicle's 90 % intervals are as a usual member's.
+        """Return how many times as wide an unseen vehicle's 90 % intervals are as this one's.
 
         Never below 1: a member's errors are divided by its size, which is small in exact fleets.
         """
         low, high = np.searchsorted(LEVELS, (0.05, 0.95))
-        vehicle_width, usual = (
-            table[:, high] - table[:, low] for table in (self.own, self.insider)
-        )
-        return max(float((vehicle_width / np.maximum(usual, 1e-12)).mean()), 1.0)
+        vehicle, unseen = (table[:, high] - table[:, low] for table in (self.vehicle, self.unseen))
+        return max(float((unseen / np.maximum(vehicle, 1e-12)).mean()), 1.0)
 
 
 def interval(at_levels: FloatArray, share: float) -> tuple[FloatArray, FloatArray]:

@@ -238,8 +238,8 @@ class RouteModel:
             energy = (1 - DISPLAY_TRUST) * energy + DISPLAY_TRUST * displayed
         seconds = seconds_along(x, self.coefficients["duration"].beta)
         seconds = np.maximum(seconds, metres / FASTEST_MPS)
-        errors = self.bars["energy"].errors(metres, energy, 1 - sure)
-        late = self.bars["duration"].errors(metres[-1:], seconds[-1:], 1 - sure)[0]
+        errors = self.bars["energy"].errors(metres, energy, x, 1 - sure)
+        late = self.bars["duration"].errors(metres[-1:], seconds[-1:], x[-1:], 1 - sure)[0]
         return RouteForecast(
             route,
             metres,

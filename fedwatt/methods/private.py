@@ -19,8 +19,8 @@ clipped), so that c rises when too many are clipped:
     c   ← c exp(-η_c (b̃ - γ))
     z_Δ = (z⁻² - (2σ_b)⁻²)^(-1/2)
 
-where z_Δ is the noise on the sum that leaves z for both releases together; σ_b is the larger of
-qK/20 and z, where the authors have qK/20.
+z_Δ is the noise multiplier of the sum of updates, chosen so that both releases together have the
+multiplier z; σ_b is the larger of qK/20 and z, where the authors have qK/20.
 """
 
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ from fedwatt.methods.rule import SCHEDULES, Batch, Rows, Start, scheduled
 from fedwatt.models import Loss, Model
 from fedwatt.settings import Range, choice, number
 from fedwatt.tables import PROBED, PULL, ROUGHNESS
-from fedwatt.threads import spread
+from fedwatt.threads import run_on_cores
 
 
 def loss_slices(
@@ -133,7 +133,7 @@ def side_by_side(
         slices = loss_slices(start.model, start.loss, weights, lines, slicing.offsets, batch)
         return slicing.measure(slices)
 
-    return spread(follow, rows)
+    return run_on_cores(follow, rows)
 
 
 def together(

@@ -18,7 +18,7 @@ from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.models import Model
 from fedwatt.randomness import SystemNoise
 from fedwatt.settings import Tunable
-from fedwatt.threads import spread
+from fedwatt.threads import run_on_cores
 
 
 @dataclass(frozen=True)
@@ -220,4 +220,4 @@ def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
     # beyond the last whole vectors in another order, gives every sum the bits it has in one piece.
     columns = 1 << max(8, (PIECE // max(1, len(vectors))).bit_length() - 1)
     pieces = torch.split(vectors, columns, dim=1)
-    return torch.cat(spread(summed, pieces)) if len(pieces) > 1 else summed(vectors)
+    return torch.cat(run_on_cores(summed, pieces)) if len(pieces) > 1 else summed(vectors)

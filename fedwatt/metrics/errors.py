@@ -9,7 +9,8 @@ it is ruled by ε_Y and by how many such windows there are. The share of near-ze
 therefore kept beside it, and wMAPE = Σ|e| / Σ|Y|, which has no ε, next to both.
 
 An entry of `METRICS` is all that a further metric needs: tables, files, report and documentation
-follow. One that needs another sum gets it as a field of `ErrorSums`, filled in `ErrorSums.of`.
+follow. One that needs another sum gets it as a field of `ErrorSums`, filled in
+`ErrorSums.of`, and named in `signed` if it may be below 0.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -91,8 +92,8 @@ class ErrorSums:
     def from_array(cls, row: NDArray[np.float64]) -> "ErrorSums":
         """Return the sums from a row of numbers in the order of `SUMS`.
 
-        >>> ErrorSums.from_array(np.array([2.0, 10.0, 4.0, 0.5, 90.0, 1.0])).mae
-        2.0
+        >>> ErrorSums.from_array(ErrorSums.of([110.0, 0.0], [100.0, 4.0]).as_array()).mae
+        7.0
         """
         for name, value in zip(SUMS, row.tolist(), strict=True):
             if not isfinite(value) or (value < 0 and name not in cls.signed):

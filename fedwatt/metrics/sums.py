@@ -54,7 +54,7 @@ Total = tuple[Contribution, frozenset[str]]
 """A total, and the names of the vehicles whose contributions are in it."""
 AddUp = Callable[[Fields, int, Iterable[Contribution]], Contribution]
 """Adds the contributions of so many vehicles, as secure aggregation does
-(`add_up`) or `plainly`."""
+(`add_up`) or `floating_total`."""
 
 
 class SumRequest(Protocol):
@@ -102,7 +102,9 @@ def added(contributions: Iterable[Contribution]) -> Contribution:
     return total
 
 
-def plainly(fields: Fields, vehicles: int, contributions: Iterable[Contribution]) -> Contribution:
+def floating_total(
+    fields: Fields, vehicles: int, contributions: Iterable[Contribution]
+) -> Contribution:
     """Return the total of contributions in floating point; zeros where there is none."""
     return added(
         chain([{name: np.zeros(size) for name, (size, _) in fields.items()}], contributions)

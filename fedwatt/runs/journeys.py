@@ -274,7 +274,7 @@ def learn_run_routes(config: RunConfig) -> FleetRoutes:
     """Return the routes that the simulated vehicles of a run learn; those held out contribute
     nothing.
 
-    Hills are learned for them whether or not the run's features have them.
+    Elevation is learned for them whether or not the run's features have them.
     """
     names = [vehicle.name for vehicle in source_vehicles(config.fleet, config.data)]
     never = held_out_vehicles(names, config.data.held_out, config.data.split_seed)

@@ -54,7 +54,7 @@ def own_reader(kind: str) -> Callable[..., Iterable[Vehicle]]:
     `frames.vehicles_from_frame` makes them of a DataFrame, cleaned and accounted for.
     """
     if not plugins.refers(kind, "reader"):
-        choices = [*USUAL_CLEANING, *plugins.entry_points("reader")]
+        choices = ["auto", *USUAL_CLEANING, *plugins.entry_points("reader")]
         raise SettingError(unknown("kind of recordings", kind, choices))
     expected = "a function of paths, cleaning and progress"
     reader: Callable[..., Iterable[Vehicle]] = plugins.resolve(

@@ -198,7 +198,7 @@ def _run_studies(
 def _scores_on_ray(
     stacks: Stacks, config: RunConfig, fleet: Fleet, folder: Path, ray: str
 ) -> Scores:
-    """Score every stack in a cell of a grid."""
+    """Score the stacks on a Ray cluster, each as one task."""
     # A configuration for each choice: in one they would have the same label.
     texts = {
         label: tuple(to_toml(replace(config, methods=(choice,))) for choice in choices)

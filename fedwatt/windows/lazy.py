@@ -126,19 +126,19 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
+def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
     """Make the vehicles that each request asks for, until the input ends."""
     while True:
         try:
-            request = pickle.load(questions)
+            request = pickle.load(requests)
         except EOFError:
             return
         try:
-            answer: object = make(*request)
+            reply: object = make(*request)
         except FedwattError as error:
-            answer = error
-        pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
-        answers.flush()
+            reply = error
+        pickle.dump(reply, replies, pickle.HIGHEST_PROTOCOL)
+        replies.flush()
 
 
 class Maker(ABC):

@@ -175,6 +175,7 @@ def test_fleets_are_described(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "car-001" in done.stdout
     assert "simulated" in done.stdout
+    assert "Channels: speed_mps, " in done.stdout
 
 
 def test_methods_are_listed(folder: Path, refused) -> None:

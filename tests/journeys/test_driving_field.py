@@ -14,7 +14,7 @@ from fedwatt.journeys.driving_field import (
     vehicle_field,
     vehicle_sums,
 )
-from fedwatt.metrics.sums import add_up, in_process, plainly
+from fedwatt.metrics.sums import add_up, floating_total, in_process
 
 from .towns import GRID, a_vehicle, routes_by_vehicle, vehicle_routes
 
@@ -111,7 +111,7 @@ def test_messages_have_one_length_and_no_position_time_or_cell_below_k():
 
 def test_whoever_drops_out_takes_its_cells_along():
     sums = {name: vehicle_board.sums for name, vehicle_board in routes_by_vehicle(3).items()}
-    plain = in_process(plainly, sums)
+    plain = in_process(floating_total, sums)
 
     def totals(question, present):
         if question.kind == "sums":

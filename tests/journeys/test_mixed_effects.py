@@ -15,7 +15,7 @@ from fedwatt.journeys.mixed_effects import (
     vehicle_effects,
     vehicle_equations,
 )
-from fedwatt.metrics.sums import add_up, plainly
+from fedwatt.metrics.sums import add_up, floating_total
 
 BETA = np.array([150.0, 5.0])
 
@@ -27,7 +27,7 @@ def vehicle(rng, factor=1.0, trips=40, outliers=0):
     return Observations(x, y, x[:, 0] + 2)
 
 
-def fitted(vehicles, adding=plainly):
+def fitted(vehicles, adding=floating_total):
     def total(reference):
         fleet = reference.get("energy")
         answers = [unit_sums(v) if fleet is None else effect_sums(fleet, v) for v in vehicles]

@@ -21,7 +21,7 @@ from fedwatt.journeys.route_exchange import (
     TooFewContributors,
     learn_from_contributors,
 )
-from fedwatt.metrics.sums import plainly
+from fedwatt.metrics.sums import floating_total
 
 from .towns import GRID, routes_by_vehicle
 
@@ -115,7 +115,7 @@ def test_a_driving_field_is_the_same_after_its_way(contributor):
     assert other.digest != shared.digest
 
 
-def learn(everybody, add=plainly):
+def learn(everybody, add=floating_total):
     sums = [vehicle_routes.sums for vehicle_routes in everybody.values()]
     contributors = SimulatedContributors(everybody, add)
     return learn_from_contributors(
@@ -140,7 +140,7 @@ def test_vehicles_without_trips_take_part_and_change_nothing():
 
 def test_sums_that_cannot_be_are_noticed():
     def one_lies(fields, vehicles, answers):
-        total = plainly(fields, vehicles, answers)
+        total = floating_total(fields, vehicles, answers)
         if "energy.absolute" in total:
             total["energy.absolute"] = np.array([-1e9])
         return total

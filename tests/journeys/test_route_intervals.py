@@ -10,8 +10,17 @@ from fedwatt.journeys.route_intervals import (
     length_class,
     quantiles,
     relative_errors,
-    vehicle_quantiles,
+    vehicle_size,
 )
+
+NO_FEATURES = np.zeros((1, 1))
+UNRESOLVED = (np.eye(1), np.ones(1))
+"""Covariance and prior of a vehicle whose trips have told nothing."""
+
+
+def alike(table, noise=10.0):
+    """Return bars with the same table on any ground and for any vehicle."""
+    return Bars(table, table, table, np.array(noise), *UNRESOLVED)
 
 
 def test_counts_fall_into_their_class_of_length_and_add_up():
@@ -57,16 +66,16 @@ def test_bars_cover_new_errors_as_often_as_they_say():
     predicted = np.full(3000, 1850.0)
     counts = error_counts(relative_errors(true, predicted, 10.0), np.full(3000, 10.0))
     table = quantiles(counts)
-    bars = Bars(table, table, table, np.array(10.0))
-    low, high = interval(bars.errors(np.array([20_000.0]), np.array([3850.0]), 0.0)[0], 0.9)
+    errors_wh = alike(table).errors(np.array([20_000.0]), np.array([3850.0]), NO_FEATURES, 0.0)
+    low, high = interval(errors_wh[0], 0.9)
     errors = 4000 * rng.laplace(scale=0.1, size=5000)
     assert np.mean((low <= errors) & (errors <= high)) == pytest.approx(0.9, abs=0.015)
 
 
 def test_a_way_that_is_to_take_nothing_has_bars_all_the_same():
     table = np.tile(LEVELS - 0.5, (3, 1))
-    bars = Bars(table, table, table, np.array(10.0))
-    interval_errors = bars.errors(np.array([3000.0, 3000.0]), np.array([0.0, -400.0]), 0.0)
+    predicted = np.array([0.0, -400.0])
+    interval_errors = alike(table).errors(np.full(2, 3000.0), predicted, np.zeros((2, 1)), 0.0)
     np.testing.assert_allclose(interval_errors, 150 * (LEVELS - 0.5) * np.ones((2, 1)))
 
 
@@ -75,23 +84,28 @@ def test_unknown_ground_never_narrows_the_bars():
     b = np.array(10.0)
     way = np.array([3000.0])
     energy = np.array([500.0])
-    bars = Bars(narrow, narrow, wide, b)
-    half, none = (bars.errors(way, energy, share)[0] for share in (0.5, 0.0))
+    bars = Bars(narrow, narrow, wide, b, *UNRESOLVED)
+    half, none = (bars.errors(way, energy, NO_FEATURES, share)[0] for share in (0.5, 0.0))
     assert half[-1] - half[0] == pytest.approx(2.5 * (none[-1] - none[0]))
-    other = Bars(wide, narrow, narrow, b)
-    np.testing.assert_allclose(other.errors(way, energy, 1.0), other.errors(way, energy, 0.0))
+    other = Bars(narrow, wide, narrow, b, *UNRESOLVED)
+    np.testing.assert_allclose(
+        other.errors(way, energy, NO_FEATURES, 1.0), other.errors(way, energy, NO_FEATURES, 0.0)
+    )
     assert other.wider == pytest.approx(4)
 
 
-def test_a_vehicle_widens_the_others_intervals_by_its_own_errors():
-    rng = np.random.default_rng(2)
-    divided = error_counts(rng.normal(scale=0.1, size=100_000), np.full(100_000, 5.0))
-    unseen = error_counts(rng.normal(scale=0.3, size=100_000), np.full(100_000, 5.0))
-    # No own trips: an unseen vehicle's interval.
-    none = vehicle_quantiles(divided, unseen, np.array([]))
-    assert interval(none[1], 0.9)[1] == pytest.approx(0.4935, abs=0.01)
-    # 95 own trips, twice as far off as usual: size (5 · 0.12 + 95 · 0.24) / (100 · 0.12) = 1.95.
-    many = vehicle_quantiles(divided, unseen, np.full(95, 0.24))
-    assert interval(many[1], 0.9)[1] == pytest.approx(
-        0.95 * 1.95 * 0.1645 + 0.05 * 0.4935, abs=0.01
-    )
+def test_intervals_pass_from_an_unseen_vehicles_to_the_vehicles_own_as_its_trips_tell():
+    narrow, wide = (width * np.tile(LEVELS - 0.5, (3, 1)) for width in (1.0, 4.0))
+    # Trips in the cold removed 0.96 of the first coefficient's variance and half of the second's.
+    bars = Bars(narrow, wide, narrow, np.array(10.0), np.diag([0.04, 2.0]), np.array([1.0, 4.0]))
+    x = np.array([[3.0, 0.0], [0.0, 3.0], [2.0, 1.0], [0.0, 0.0]])
+    # The third route: 1 - (4 · 0.04 + 2) / (4 · 1 + 4). A route of no length tells nothing.
+    np.testing.assert_allclose(bars.resolved(x), [0.96, 0.5, 0.73, 1.0])
+    errors = bars.errors(np.full(4, 5000.0), np.full(4, 850.0), x, 0.0)
+    widths = np.ptp(errors, axis=1) / (1000 * 0.98)
+    np.testing.assert_allclose(widths[:3], [0.96 + 0.04 * 4, 2.5, 0.73 + 0.27 * 4])
+
+
+def test_a_vehicles_size_widens_its_intervals():
+    # 95 own trips, twice as far off as usual: (5 · 0.12 + 95 · 0.24) / (100 · 0.12).
+    assert vehicle_size(np.full(95, 0.24)) == pytest.approx(1.95)

@@ -47,7 +47,7 @@ def test_four_vehicles_of_eight_trips_learn_routes_from_positive_sums():
         a[np.triu_indices(COLUMNS)] = answer["energy.matrix"]
         assert np.linalg.eigvalsh(a, "U").min() > -1e-9 * np.trace(a)
     # Some 24 trips cannot promise a twentieth.
-    low, high = interval(fleet.personalised(vehicle_routes, "last").bars["energy"].own, 0.9)
+    low, high = interval(fleet.personalised(vehicle_routes, "last").bars["energy"].vehicle, 0.9)
     assert (high - low).min() / 2 > 0.1
 
 
@@ -96,12 +96,12 @@ def covers(seed, vehicles, trips):
         sum(count_row[name] for count_row in counts) for name in ("insider", "unseen_vehicle")
     )
     table = quantiles(filled(insider, unseen_vehicle))
-    bars = Bars(table, table, table, np.array(fleet.noise))
+    same = (np.eye(COLUMNS), np.ones(COLUMNS))
+    bars = Bars(table, table, table, np.array(fleet.noise), *same)
     for taught_vehicle, new in zip(taught, later, strict=True):
-        predicted = predict(
-            fleet, vehicle_effects(fleet, taught_vehicle.of("energy")), new.of("energy").x
-        )
-        low, high = interval(bars.errors(new.metres, predicted, 0.0), 0.9)
+        x = new.of("energy").x
+        predicted = predict(fleet, vehicle_effects(fleet, taught_vehicle.of("energy")), x)
+        low, high = interval(bars.errors(new.metres, predicted, x, 0.0), 0.9)
         off = new.measured["energy"] - predicted
         yield from (low <= off) & (off <= high)
 

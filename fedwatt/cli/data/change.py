@@ -88,12 +88,17 @@ def describe(
     window = DataSettings().window
     rows = []
     account = Account()
+    channels: dict[str, None] = {}
     for vehicle in read_fleet(fleet):
+        channels |= dict.fromkeys(name for trip in vehicle.trips for name in trip.channels)
         rows.append(_row(vehicle, window))
         account += Account.from_json(vehicle.facts.get("account", {}))
     headings = (*COLUMNS, f"{window} s windows")
     print_table(fleet_source(fleet), headings, rows, as_json=as_json)
-    if account.entries and not as_json:
+    if as_json:
+        return
+    console.print(f"Channels: {', '.join(channels)}.")
+    if account.entries:
         console.print("\n".join(account.sentences()))
 
 

@@ -138,7 +138,7 @@ def _families(view: FleetView) -> Iterator[Iterable[str]]:
 
 
 def _family(name: str, meaning: str, samples: Iterable[Sample]) -> Iterator[str]:
-    """Yield the lines of one metric; none where all its values are unknown."""
+    """Yield the lines of one metric in Prometheus format; none if all its values are unknown."""
     present = [(labels, value) for labels, value in samples if value is not None]
     if present:
         yield f"# HELP fedwatt_{name} {meaning}"

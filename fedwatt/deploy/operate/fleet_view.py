@@ -115,7 +115,7 @@ class Standing:
             self.failing = self.failing if self.troubled else 0
             self.troubled = False
             self.last = now
-        training = line.get("question") == "train"
+        training = line.get("request") == "train"
         if training and not self.trains:
             self.trains = True
             self.success = None

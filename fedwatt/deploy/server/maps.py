@@ -72,17 +72,17 @@ def elevation_of_run(
     return learned.elevation_map, vehicles
 
 
-def _elevation_request(question: MapRequest) -> Content:
+def _elevation_request(request: MapRequest) -> Content:
     """Return the fields of a request for elevation sums."""
-    arrays = {"nodes": question.nodes}
-    if question.elevation_map is not None:
-        arrays |= map_to_arrays(question.elevation_map)
-    for number, candidate in enumerate(question.evaluated):
+    arrays = {"nodes": request.nodes}
+    if request.elevation_map is not None:
+        arrays |= map_to_arrays(request.elevation_map)
+    for number, candidate in enumerate(request.evaluated):
         arrays |= map_to_arrays(candidate, evaluated_prefix(number))
     values: dict[str, Value] = {
-        "count": question.elevation_map is None and not question.evaluated,
-        "evaluated": len(question.evaluated),
-        "segment_s": question.segment_s,
+        "count": request.elevation_map is None and not request.evaluated,
+        "evaluated": len(request.evaluated),
+        "segment_s": request.segment_s,
     }
     return Content(values, arrays)
 
@@ -172,9 +172,9 @@ def routes_of_run(
     return routes
 
 
-def _routes_request(question: DrivingRequest | RouteRequest) -> Content:
+def _routes_request(request: DrivingRequest | RouteRequest) -> Content:
     """Return the fields of a request for route sums."""
-    return Content({"asks": question.kind}, question.arrays)
+    return Content({"asks": request.kind}, request.arrays)
 
 
 @dataclass
@@ -200,6 +200,6 @@ class ConnectedContributors:
             log.warning("routes: %s did not take the driving map, and is left out", name)
         return taken
 
-    def total(self, question: DrivingRequest | RouteRequest, present: frozenset[str]) -> Total:
-        """Return the totals of a question over the vehicles named, and who is in them."""
-        return self.sums(question, present)
+    def total(self, request: DrivingRequest | RouteRequest, present: frozenset[str]) -> Total:
+        """Return the totals of a request over the vehicles named, and who is in them."""
+        return self.sums(request, present)

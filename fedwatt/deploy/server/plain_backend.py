@@ -91,7 +91,7 @@ class PlainBackend(DeployedBackend):
         called: Mapping[str, Call],
         contents: Mapping[str, Content | None],
     ) -> Work:
-        """Return updates of the model `before` [1, D]; rejected ones are left out of the mean."""
+        """Stack the replies as updates of the model `before` [1, D]; rejected ones do not count."""
         rows = len(contents)
         usable = np.array([content is not None for content in contents.values()])
         deltas = torch.zeros(rows, before.shape[1], dtype=before.dtype)

@@ -6,7 +6,7 @@ per event, only added to:
 
     {"at": …, "event": "enrolled", "vehicle": "car-001", "version": "0.1.0"}
     {"at": …, "event": "answered", "vehicle": "car-001", "method": "fedavg", "round": 3,
-     "question": "train", "seconds": 0.82}
+     "request": "train", "seconds": 0.82}
     {"at": …, "event": "late", …, "reason": "it did not reply within 600 s"}
 
 docs/operating.md lists them all. Method and round are those of `progress.jsonl`; round 0 comes
@@ -251,7 +251,7 @@ class EventLog:
         """Write the outcome of a request, by vehicle."""
         self.write(
             {"event": reply.outcome, "vehicle": name, "method": self.method, "round": self.round}
-            | {"question": kind, "seconds": round(reply.seconds, 3)}
+            | {"request": kind, "seconds": round(reply.seconds, 3)}
             | ({"reason": reply.reason} if reply.reason else {})
             for name, reply in replies.items()
             if not (reply.outcome == ANSWERED and kind in SUM_STEPS)

@@ -20,7 +20,7 @@ from fedwatt.federation import State
 from fedwatt.federation.evaluate import fleet_errors
 from fedwatt.federation.loop import ModelEvaluation
 from fedwatt.federation.participation import Call, Present, Terms
-from fedwatt.federation.work import Together, Work, no_work
+from fedwatt.federation.work import MeanUpdate, Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics.sums import CLIPPED
@@ -115,7 +115,7 @@ class SecureBackend(DeployedBackend):
             {},
             {},
             noised=self.private,
-            together={calls[0].run: Together(delta, each, uploads, length)},
+            together={calls[0].run: MeanUpdate(delta, each, uploads, length)},
         )
 
     def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:

@@ -124,7 +124,7 @@ class Task:
             for name, array in arrays
             if name.startswith(BROADCAST)
         }
-        return {name: local_round.like(row, model) for name, row in rows.items()}
+        return {name: local_round.on_device_of(row, model) for name, row in rows.items()}
 
 
 class Computer:

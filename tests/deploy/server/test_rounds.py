@@ -99,7 +99,7 @@ def test_a_round_does_not_wait_for_those_called_beyond_its_participants(
     grid.tamper = lambda kind, node, reply: None if node == 1 and kind == "train" else reply
     run = deployed(text, grid, tmp_path / "run")
     events = [row for row in read_rows(run / "events.jsonl") if row["event"] == "spare"]
-    assert {row["question"] for row in events} >= {"train"}
+    assert {row["request"] for row in events} >= {"train"}
     assert max(row["seconds"] for row in events) < 300
 
 
