@@ -207,11 +207,10 @@ def table(keys: Mapping[str, Any]) -> str:
     ]
     new = keys.get("unseen_vehicles")
     if new:
-        splits = ", ".join(map(str, new["seeds"]))
+        splits = ",".join(map(str, new["seeds"]))
         lines += [
             "",
-            f"| unseen vehicles, splits {splits} | trips | median error, % | covered, mean over "
-            "vehicles, % | least vehicle, % |",
+            f"| unseen vehicles, splits {splits}: % | trips | median error | covered | least |",
             "|---|---|---|---|---|",
         ]
         for stage in STAGES:
