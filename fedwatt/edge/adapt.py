@@ -181,7 +181,8 @@ def _fine_tuned(trained: TrainedModel, client: Client) -> tuple[TrainedModel, Pe
     fleet = Fleet((replace(client, ends=ends, labels=labels),), config.data, client.name)
     federation = federation_for(config, choice, fleet)
     layout = federation.model.layout
-    start = torch.from_numpy(flat(trained.weights, layout, MODEL_FILE)).to(federation.dtype)
+    weights = torch.from_numpy(flat(trained.weights, layout, MODEL_FILE))
+    start = weights.to(federation.device, federation.dtype)
     settings = replace(config.personalisation, enabled=True)
     tuned = next(personalised_models(federation, start[None], settings, [0]))
     parts = {name: p.cpu().float().numpy() for name, p in layout.split(tuned.weights).items()}
