@@ -47,7 +47,7 @@ def test_a_fleet_too_small_to_train_is_described(type_in, tmp_path: Path) -> Non
     assert "60 s windows" in printed
     # 100 s hold 41 windows, 60 s one, 59 s none; 70 s hold 11.
     assert re.search(r"bare simulated 3 .* 1000 42 ", printed)
-    assert re.search(r"lonely simulated 1 .* 1000 11$", printed)
+    assert re.search(r"lonely simulated 1 .* 1000 11 Channels: speed_mps, energy_wh.$", printed)
 
 
 def test_recorded_driving_is_electrified_and_marked(type_in, tmp_path: Path) -> None:
