@@ -81,6 +81,11 @@ def test_units_are_as_stated_or_as_readings_allow(tmp_path, column, values, chan
         "Cell Voltage min",
         "12V battery voltage",
         "Heater Current",
+        "Cumulative Energy Charged (kWh)",
+        "Total energy recuperated [kWh]",
+        "Remaining energy [Wh]",
+        "Energy consumption [kWh/100km]",
+        "avg_consumption_wh_km",
     ],
 )
 def test_what_belongs_to_something_else_is_left_alone(tmp_path, column) -> None:
@@ -98,6 +103,13 @@ def test_a_switch_is_no_power(tmp_path, readings, taken) -> None:
 def test_the_better_of_two_columns_is_taken(tmp_path) -> None:
     guesses = guessed(tmp_path, **{"GPS speed": "speed", "Vehicle Speed": "speed"})
     assert guesses["speed_mps"].column == "Vehicle Speed"
+
+
+def test_a_counter_of_what_was_charged_is_none_of_what_was_used(tmp_path) -> None:
+    counters = {
+        f"Cumulative Energy {what}": pl.col("t") - 1.7e9 for what in ("Charged", "Discharged")
+    }
+    assert guessed(tmp_path, **counters)["energy_total_wh"].column == "Cumulative Energy Discharged"
 
 
 @pytest.mark.parametrize(("factor", "unit"), [(3.6, "km/h"), (1.0, "m/s"), (2.23694, "mph")])
