@@ -114,7 +114,7 @@ class Target:
 
         A label is the difference of two such readings, each of which lags by up to a step.
         """
-        if not self.stepped:
+        if not (self.stepped and trips):
             return 0.0
         moves = []
         for trip in trips:

@@ -86,6 +86,8 @@ def test_the_grain_of_charge_is_the_median_of_its_steps():
     assert get_target("soc").grain([TRIP], FACTS, "car") == pytest.approx(1.5)
     assert get_target("energy-from-soc").grain([TRIP], FACTS, "car") == pytest.approx(75)
     assert ENERGY.grain([TRIP], FACTS, "car") == 0
+    # A vehicle that joins may have no trips.
+    assert get_target("soc").grain([], FACTS, "car") == 0
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
