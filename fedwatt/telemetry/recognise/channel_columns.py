@@ -213,11 +213,12 @@ def discharge_sign(
     """
     if name == "energy_total_wh":
         return "positive", "a counter of what was used"
-    values = sample.numbers(channels[name].column).gather(order).to_numpy()
+    # Loggers of events write a row for each signal: the others hold.
+    values = sample.numbers(channels[name].column).gather(order).forward_fill().to_numpy()
     speed = np.zeros(len(values))
     if moved := channels.get("speed_mps"):
         readings = _readings(sample, moved.column, "speed_mps", moved.unit)
-        speed = readings.gather(order).to_numpy()
+        speed = readings.gather(order).forward_fill().to_numpy()
     return _sign_by_motion(values, speed)
 
 

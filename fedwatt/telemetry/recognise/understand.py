@@ -16,6 +16,7 @@ import polars as pl
 
 from fedwatt.errors import DataError, SettingError, counted, unknown
 from fedwatt.telemetry.channels import CHANNELS, ENERGY_SOURCES, MAPPABLE
+from fedwatt.telemetry.cleaning.segments import SHUFFLED
 from fedwatt.telemetry.readers.files import as_paths, find_tables
 from fedwatt.telemetry.readers.mapping import named_columns, shipped_mappings, shipped_tables
 from fedwatt.telemetry.readers.tables import COMMAS, left_out, tidy
@@ -292,7 +293,10 @@ def _decided(
     }
     reasons = {"time": clock.why, "vehicle": vehicle_why, "trip": trip_why}
     keys = [first.rows[name] for name in (vehicle, trip) if name]
-    rows = pl.DataFrame([*keys, times.alias("seconds of time")])
+    # A clock that seldom goes back starts anew with each drive.
+    back = np.diff(times.to_numpy(), prepend=np.nan) < 0
+    drives = pl.Series("number of drive", np.cumsum(back) * (back.mean() < SHUFFLED))
+    rows = pl.DataFrame([*keys, drives, times.alias("seconds of time")])
     order = rows.select(pl.arg_sort_by(rows.columns)).to_series()
     for name, guess in channels.items():
         tables["channels"][name] = {"column": guess.column, "unit": guess.unit}

@@ -153,6 +153,15 @@ BREAKS: list[tuple[str, Spoil, bool, tuple[str, ...]]] = [
         ("discharge is negative: smaller while speed rises", "6 trips kept"),
     ),
     (
+        "a row for each signal",
+        rows(lambda f: f.with_columns(
+            pl.when(pl.int_range(pl.len()) % 2 == (name != "speed_kmh")).then(name)
+            for name in ("speed_kmh", "voltage_v", "current_a")
+        )),
+        True,
+        ("discharge is positive: larger while speed rises", "6 trips kept"),
+    ),
+    (
         "no energy at all",
         rows(lambda f: f.drop("voltage_v", "current_a", "soc")),
         False,

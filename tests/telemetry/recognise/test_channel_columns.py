@@ -135,6 +135,20 @@ def test_a_counter_grows_more_than_it_falls(tmp_path, values, channel) -> None:
     assert channel in guessed(tmp_path, **{"Energy (Wh)": pl.Series(numbers)})
 
 
+@pytest.mark.parametrize("sign", ["positive", "negative"])
+def test_a_clock_that_starts_anew_with_each_drive_tells_the_sign(tmp_path, sign) -> None:
+    # In order of time alone, each drive is followed by one that lags: speed falls where it rises.
+    parts = [drive(600).slice(75 - 15 * n, 400) for n in range(6)]
+    rows = pl.concat(part.with_columns(t=pl.int_range(pl.len())) for part in parts)
+    amp = pl.col("amp") if sign == "positive" else -pl.col("amp")
+    rows.select(
+        elapsed_s="t", speed_kmh=pl.col("speed") * 3.6, voltage="volt", current=amp
+    ).write_csv(tmp_path / "log.csv")
+    understood = understand(tmp_path / "log.csv")
+    assert understood.tables["channels"]["current_a"]["discharge"] == sign
+    assert understood.reasons["current_a.discharge"].endswith("while speed rises")
+
+
 def test_a_column_that_fits_its_name_in_no_unit_is_reported(tmp_path) -> None:
     vans = fleet(1).select(
         "van", time="t", speed=pl.col("speed") * 3.6, soc=pl.col("soc") * 100,
