@@ -97,7 +97,7 @@ def adapt(
     console.print(adaptation.chosen)
     console.print(adaptation.reason)
     console.print(
-        f"{out}: {out.stat().st_size / 1000:.0f} kB. 'fedwatt predict {out} TRIP' uses it."
+        f"{out}: {out.stat().st_size / 1000:.0f} kB. 'fedwatt inspect {out}' shows its card."
     )
 
 
