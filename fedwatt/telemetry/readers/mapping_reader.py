@@ -42,7 +42,7 @@ FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M:%S%.f")
 # Zones follow a time of day: the end of 29-03-2021 is no zone. Of other letters than Z, UTC and GMT
 # nobody knows the offset: such times count as local.
 _ZONE = (
-    r"^(.*\d[:.]\d\d(?:[:.]\d+)*(?: [AaPp][Mm])?) ?"
+    r"^(.*(?:\d[:.]\d\d(?:[:.]\d+)*|\d{8} \d{6}(?:\.\d+)?)(?: [AaPp][Mm])?) ?"
     r"(?:Z|[A-Z]{3,4}|([+-])(\d\d):?(\d\d)?)(?:\[[\w/]+\])?$"
 )
 
@@ -61,7 +61,8 @@ def seconds(text: pl.Expr, form: str = "") -> pl.Expr:
 def without_zone(text: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
     """Return date and time in one form, and the seconds of their zone."""
     tidy = text.str.strip_chars().str.replace(r"^(\S*\d)T(\d)", "${1} ${2}")
-    tidy = tidy.str.replace(r"(:\d\d),(\d)", "${1}.${2}")
+    tidy = tidy.str.replace(r"(:\d\d:\d\d)[,:](\d)", "${1}.${2}")
+    tidy = tidy.str.replace(r"(?i)\s?([ap])\.\s?m\.", " ${1}m")
     local, sign, hours, minutes = (tidy.str.extract(_ZONE, group) for group in (1, 2, 3, 4))
     ahead = pl.when(sign == "-").then(-1.0).otherwise(1.0)
     h, m = (part.cast(pl.Float64, strict=False).fill_null(0.0) for part in (hours, minutes))
