@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
@@ -38,6 +39,7 @@ from fedwatt.telemetry.readers.tables import (
 )
 from fedwatt.telemetry.trip import Vehicle
 
+Numbers = TypeVar("Numbers", pl.Expr, pl.Series)
 FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M:%S%.f")
 # Zones follow a time of day: the end of 29-03-2021 is no zone. Of other letters than Z, UTC and GMT
 # nobody knows the offset: such times count as local.
@@ -272,9 +274,21 @@ def _name(origin: NameOrigin, path: Path) -> pl.Expr:
     return pl.lit((match and match[1]) or path.stem)
 
 
+def numbered(numbers: Numbers, unit: str) -> Numbers:
+    """Return the seconds of times as numbers; a spreadsheet counts days from 30 December 1899.
+
+    >>> numbered(pl.Series([1.5, 45_360.5]), "d").to_list()
+    [129600.0, 1709985600.0]
+    """
+    if unit == "d":
+        # Above this, 1998 of a spreadsheet, a day since 1970 would be in 2068 or later.
+        numbers -= (numbers > 36_000).cast(pl.Float64) * 25_569
+    return numbers * TIME[unit]
+
+
 def _seconds(time: TimeMap) -> pl.Expr:
     if time.unit != "iso":
-        return pl.col(time.column[0]) * TIME[time.unit]
+        return numbered(pl.col(time.column[0]), time.unit)
     return seconds(joined(time.column), time.format)
 
 

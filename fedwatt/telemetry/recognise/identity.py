@@ -14,7 +14,7 @@ from fedwatt.errors import DataError, SettingError, unknown
 from fedwatt.telemetry.cleaning.clean import ROWS_BRIDGED
 from fedwatt.telemetry.cleaning.segments import DATED_S
 from fedwatt.telemetry.readers.mapping import TIME
-from fedwatt.telemetry.readers.mapping_reader import joined, parsed, seconds, without_zone
+from fedwatt.telemetry.readers.mapping_reader import joined, numbered, parsed, seconds, without_zone
 from fedwatt.telemetry.recognise.header_words import fit, names_id, shipped, stated_unit
 from fedwatt.telemetry.recognise.table_sample import TableSample, is_numeric
 from fedwatt.telemetry.trip import FloatArray
@@ -105,7 +105,7 @@ class Clock:
     def seconds(self, sample: TableSample) -> pl.Series:
         """Return the time of each row in seconds."""
         if self.unit != "iso":
-            return sample.numbers(self.columns[0]) * TIME[self.unit]
+            return numbered(sample.numbers(self.columns[0]), self.unit)
         text = sample.rows.select(joined(self.columns).alias("t"))
         return text.select(seconds(pl.col("t"), self.form))["t"]
 
