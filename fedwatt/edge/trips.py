@@ -420,6 +420,14 @@ class Forecast:
             made.append(f"Earlier trips of {self.vehicle} change the prediction by {change}.")
         if card.elevation and climb_from(self.trip, card.elevation["source"]) == "nothing":
             made.append("It has no positions, elevation or grade: its climb is unknown.")
+        driven = card.about.get("trained_on", {}).get("coverage", {})
+        low, high = driven.get("ambient_c", (-np.inf, np.inf))
+        ambient_c = self.trip.channels.get("ambient_c", np.array(low)).mean()
+        if not low <= ambient_c <= high:
+            made.append(
+                f"It is {ambient_c:.0f} °C, and the model has learned from {low} to {high} °C: it "
+                "extrapolates, and can be far off."
+            )
         if self.vehicle and card.vehicle != self.vehicle:
             made.append(f"The model has the scaling of {card.vehicle}, not of {self.vehicle}.")
         return made

@@ -118,3 +118,11 @@ def test_a_charge_without_a_capacity_and_a_capacity_without_a_charge_are_refused
         forecast(model.path, tmp_path / "trip.csv", soc=0.5)
     with pytest.raises(SettingError, match="give --soc, such as 62%"):
         forecast(model.path, tmp_path / "trip.csv", capacity_wh=16_000.0)
+
+
+def test_a_temperature_that_training_did_not_have_is_remarked_on():
+    about = {"trained_on": {"coverage": {"ambient_c": [-5, 25]}}}
+    driven = replace(drive(), card=replace(CARD, about=about, trips={}))
+    for ambient_c, remarks in ((-5.0, 0), (25.0, 0), (-5.5, 1), (32.0, 1)):
+        channels = {**driven.trip.channels, "ambient_c": np.full(100, ambient_c)}
+        assert len(replace(driven, trip=Trip("7", channels)).remarks()) == remarks
