@@ -92,7 +92,7 @@ def _parts(run: RunTables) -> tuple[str, tuple[str, ...]]:
     gain = federating(run)
     clause = gain_headline(gain) if gain else ""
     sentences = (gain_sentence(gain, run.target),) if gain else ()
-    if method is None:
+    if method is None or (gain and gain.federated > gain.constant):
         return clause, sentences
     # Only the first method is trained without elevation, too.
     stages = method_stages(run, run.methods[0]) | method_stages(run, method)

@@ -43,6 +43,8 @@ class Gain:
     """RMSE of local-only minus federated, over vehicles: above zero federating is better."""
     better: int
     """Vehicles on which the federated model has the lower error."""
+    constant: float = nan
+    """RMSE of what predicts a vehicle's mean in all of its windows."""
 
     @property
     def name(self) -> str:
@@ -89,6 +91,7 @@ def gains(run: RunTables) -> list[Gain]:
         return []
     reference = best_alone(baselines)
     alone = baselines[reference]
+    constant = baselines.get("mean", {})
     compared = []
     for method in run.methods:
         for model in dict.fromkeys((final_model(run, method), vehicle_model(run, method))):
@@ -105,6 +108,7 @@ def gains(run: RunTables) -> list[Gain]:
                         alone=float(np.mean([alone[vehicle] for vehicle in shared])),
                         saved=estimate(saved),
                         better=sum(change > 0 for change in saved),
+                        constant=float(np.mean([constant.get(name, nan) for name in shared])),
                     )
                 )
     return compared
@@ -131,7 +135,9 @@ def _validation_rmse(run: RunTables, method: str) -> float:
 
 
 def gain_headline(gain: Gain) -> str:
-    """Return the gain of federating in one clause."""
+    """Return the gain of federating in one clause; or that no model has learned anything."""
+    if gain.federated > gain.constant:
+        return "Nothing learned: each vehicle's mean has a lower error than its model"
     if not gain.saved.above_noise:
         return "No significant gain over local-only models"
     word = "lower" if gain.saved.mean > 0 else "higher"

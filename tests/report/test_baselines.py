@@ -71,6 +71,12 @@ def test_a_loss_is_called_a_loss(tmp_path):
     )
 
 
+def test_a_model_with_more_error_than_the_mean_has_learned_nothing(tmp_path):
+    run = with_references(tmp_path / "run", mean=30.0)
+    assert federating(run).constant == pytest.approx(30.0)
+    assert answer(run).headline.startswith("Nothing learned: each vehicle's mean has a lower error")
+
+
 def test_a_mixture_is_what_vehicles_use(tmp_path):
     folder = tmp_path / "run"
     run = with_references(folder)
