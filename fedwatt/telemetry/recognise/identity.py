@@ -427,12 +427,17 @@ def vehicles_of_files(
     dated = all(DATE.search(stem) for stem in stems)
     # Each file one drive: what stands before its number names the vehicle.
     numbered = all(one_each) and all(NUMBERED.search(stem) for stem in stems)
-    for ending, are_so in ((DATE, dated), (NUMBERED, numbered)):
-        prefixes = {ending.split(stem, maxsplit=1)[0].strip("-_. ") for stem in stems}
-        if are_so and 1 < len(prefixes) < len(stems) and all(prefixes):
-            pattern = {"from": "file", "pattern": rf"^(.*?)[-_. ]*(?:{ending.pattern})"}
-            what = "dates" if ending is DATE else "numbers"
-            return pattern, f"{len(prefixes)} names before the files' {what}"
+    dated_first = (
+        rf"(?:{DATE.pattern})(?:[-_.T ]*\d{{4,6}})?[-_. ]+(?=\D*(?:{CALLED_VEHICLE.pattern}))(.+)"
+    )
+    for pattern, are_so, place in (
+        (rf"^(.*?)[-_. ]*(?:{DATE.pattern})", dated, "before the files' dates"),
+        (rf"^(.*?)[-_. ]*(?:{NUMBERED.pattern})", numbered, "before the files' numbers"),
+        (f"(?i){dated_first}", dated, "behind the files' dates"),
+    ):
+        names = [match[1] for stem in stems if (match := re.search(pattern, stem))]
+        if are_so and 1 < len(set(names)) < len(names) == len(stems) and all(names):
+            return {"from": "file", "pattern": pattern}, f"{len(set(names))} names {place}"
     if _overlap(times):
         return {"from": "file"}, "files overlap in time, so that each is another vehicle's"
     single = {"from": "folder"}

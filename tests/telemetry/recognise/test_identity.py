@@ -78,6 +78,12 @@ def test_the_user_has_the_last_word(tmp_path) -> None:
         (["T1/log", "T2/log"], {"T1": 1, "T2": 1}),
         # A name before the date.
         (["van1_20240309", "van1_20240310", "van2_20240309"], {"van1": 2, "van2": 1}),
+        # A date before the name, or before what a day's drives are called.
+        (
+            ["20240309-0800_VAN 1", "20240310-0800_VAN 1", "20240311-0800_VAN 2"],
+            {"VAN 1": 2, "VAN 2": 1},
+        ),
+        (["2024-03-09_home", "2024-03-10_home", "2024-03-10_work"], {"logs": 3}),
     ],
 )
 def test_names_of_files_tell_trips_from_vehicles(tmp_path, files, vehicles) -> None:
