@@ -25,6 +25,7 @@ from fedwatt.telemetry import readers
 from fedwatt.telemetry.channels import CHANNELS, MAPPABLE
 from fedwatt.telemetry.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
 from fedwatt.telemetry.cleaning.account import Account
+from fedwatt.telemetry.cleaning.segments import SAME_TIME
 from fedwatt.telemetry.readers.files import find_tables, listed
 from fedwatt.telemetry.readers.mapping import CsvMapping, load_mapping, mapping_of
 from fedwatt.telemetry.readers.mapping_reader import MappingReader, cleaning_of
@@ -44,6 +45,11 @@ ONE_VEHICLE = (
     "Warning: the fleet has one vehicle, so there is nothing to federate yet. If the recording "
     "holds several, import it with the column that names them ('auto' with --vehicle-column NAME, "
     "or [vehicle] in the mapping); 'fedwatt data merge' adds other fleets."
+)
+
+NO_SECONDS = (
+    "Warning: most rows have the time of another row, and one of each is used. Spreadsheets drop "
+    "seconds: export the recording again."
 )
 
 
@@ -130,6 +136,9 @@ def import_fleet(
         cleaned = [*vehicles.account.sentences(), *vehicles.passed_over]
         if vehicles.account.count("kept", "vehicles") == 1:
             cleaned.append(ONE_VEHICLE)
+        account = vehicles.account
+        if account.count("dropped", "rows", SAME_TIME) > account.count("kept", "rows"):
+            cleaned.append(NO_SECONDS)
         sentences = [*cleaned, *sentences]
     if odd:
         low, high = CAR_WH_PER_KM

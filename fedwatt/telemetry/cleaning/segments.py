@@ -26,6 +26,7 @@ from fedwatt.telemetry.cleaning.resample import energy_source, forward_filled
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, RawTrip
 
 RESET_S = 10.0
+SAME_TIME = "second row of the same time"
 SHUFFLED = 0.1
 """Share of the rows before which time goes back, from which on rows are in no order of time."""
 
@@ -76,8 +77,13 @@ def _sort(trip: RawTrip, reason: str = "clock went backwards, sorted") -> tuple[
     doubles = trip.rows - len(first)
     if not doubles:
         return trip, account
-    account += Account.of("dropped", "rows", doubles, "second row of the same time")
     channels = {name: _last_reading(values, first) for name, values in trip.channels.items()}
+    # Loggers of events write a row for each signal: nothing of them is lost.
+    lost = any(
+        np.isfinite(v).sum() > np.isfinite(channels[n]).sum() for n, v in trip.channels.items()
+    )
+    reason = SAME_TIME if lost else "merged with the row of the same time"
+    account += Account.of("dropped", "rows", doubles, reason)
     return replace(trip, time_s=trip.time_s[first], channels=channels), account
 
 

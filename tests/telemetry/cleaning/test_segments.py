@@ -8,6 +8,7 @@ import pytest
 
 from fedwatt.telemetry.cleaning import Cleaning
 from fedwatt.telemetry.cleaning.segments import (
+    SAME_TIME,
     cut_at_gaps,
     in_order,
     split_at_pauses,
@@ -35,7 +36,15 @@ def test_of_rows_at_one_time_the_last_reading_wins(raw_trip):
     assert parts[0].time_s.tolist() == [0, 1, 2]
     assert parts[0].channels["speed_mps"].tolist() == [0, 6, 7]
     assert np.isnan(parts[0].channels["ambient_c"][1])
-    assert account.count("dropped", "rows") == 2
+    assert account.count("dropped", "rows", SAME_TIME) == 2
+
+
+def test_rows_of_one_time_that_complete_each_other_are_not_called_lost(raw_trip):
+    nan = np.nan
+    trip = raw_trip([0, 0, 1, 1], speed_mps=[5, nan, 6, nan], current_a=[nan, 1, nan, 2])
+    parts, account = in_order(trip)
+    assert parts[0].channels["current_a"].tolist() == [1, 2]
+    assert account.count("dropped", "rows", "merged with the row of the same time") == 2
 
 
 def test_rows_without_time_are_dropped(raw_trip):

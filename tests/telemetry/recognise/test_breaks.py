@@ -162,6 +162,12 @@ BREAKS: list[tuple[str, Spoil, bool, tuple[str, ...]]] = [
         ("discharge is positive: larger while speed rises", "6 trips kept"),
     ),
     (
+        "times without seconds",
+        rows(lambda f: f.with_columns(pl.col("time").str.slice(0, 16))),
+        True,
+        ("Warning: most rows have the time of another row", "export the recording again"),
+    ),
+    (
         "no energy at all",
         rows(lambda f: f.drop("voltage_v", "current_a", "soc")),
         False,
