@@ -162,6 +162,20 @@ BREAKS: list[tuple[str, Spoil, bool, tuple[str, ...]]] = [
         ("discharge is positive: larger while speed rises", "6 trips kept"),
     ),
     (
+        "current without its sign",
+        rows(lambda f: f.with_columns(pl.col("current_a").abs())),
+        True,
+        ("Warning: 'current_a' never shows what braking gives back", "energies are too high"),
+    ),
+    (
+        "a counter without what braking gives back",
+        rows(lambda f: f.select(
+            pl.exclude("voltage_v", "current_a"), Energy_Wh=pl.col("current_a").clip(0).cum_sum(),
+        )),
+        True,
+        ("Warning: 'Energy_Wh' never shows what braking gives back",),
+    ),
+    (
         "times without seconds",
         rows(lambda f: f.with_columns(pl.col("time").str.slice(0, 16))),
         True,
