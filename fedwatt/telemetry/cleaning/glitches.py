@@ -1,6 +1,6 @@
 """Take out readings that cannot be true, and refuse vehicles with a wrong unit or sign.
 
-* outside the limits of `channels.CHANNELS`;
+* outside the limits of `channels.CHANNELS`, or an outside temperature of exactly -40 °C;
 * pack voltage under half or over one and a half times the trip's median;
 * a position at exactly 0°, 0° (receiver without a fix), or one that jumps faster than 100 m/s;
 * elevation that stays the same for over 2 km of driving, or in every trip: the logger repeats a
@@ -33,6 +33,8 @@ from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, RawTrip, Tri
 
 ACCELERATION_LIMIT_MPS2 = 12.0
 POSITION_LIMIT_MPS = 100.0
+OBD_NONE_C = -40.0
+"""What the code 0 of an OBD temperature stands for: no sensor, or no reading yet."""
 LEAST_STEP_S = 1.0
 SPIKE_S = 5.0
 STALE_START_S = 30.0
@@ -72,6 +74,9 @@ def _within_limits(trip: RawTrip) -> tuple[RawTrip, Account]:
             middle = np.median(believed)
             outside |= (values < 0.5 * middle) | (values > 1.5 * middle)
             reason = "voltage_v far from the trip's median"
+        if name == "ambient_c":
+            outside |= values == OBD_NONE_C
+            reason += f", or {OBD_NONE_C:g}: no sensor"
         wrong[name] = outside, reason
     accounts = [
         Account.of("repaired", "values", int(rows.sum()), reason) for rows, reason in wrong.values()

@@ -47,6 +47,16 @@ def test_impossible_values_become_no_reading(raw_trip, channel, value, reason):
     assert account.reasons("repaired", "values") == {reason: 1}
 
 
+def test_the_code_for_no_temperature_becomes_no_reading(raw_trip):
+    ambient_c = np.where(SECONDS < 5, -40.0, -39.5)
+    (part,), account = without_glitches(raw_trip(SECONDS, **drive(ambient_c=ambient_c)), 10)
+    assert np.isnan(part.channels["ambient_c"][:5]).all()
+    assert (part.channels["ambient_c"][5:] == -39.5).all()
+    assert account.reasons("repaired", "values") == {
+        "ambient_c outside -60 to 60 °C, or -40: no sensor": 5
+    }
+
+
 @pytest.mark.parametrize("height", [30.0, 45.0])
 def test_a_spike_in_speed_is_taken_out(raw_trip, height):
     channels = drive()
