@@ -406,7 +406,11 @@ def one_stretch(times: pl.Series, pause_s: float) -> bool:
     recorded = np.unique(times.drop_nulls().to_numpy())
     if not len(recorded):
         return True
-    return bool(np.ptp(recorded) < LONG_S and (np.diff(recorded) < pause_s).all())
+    # Times of day go round: a drive over midnight has its pause in the middle.
+    day_s = DAY_S if recorded[-1] < DAY_S else np.inf
+    steps = np.diff(recorded, append=recorded[0] + day_s)
+    driven = steps[steps < pause_s]
+    return bool(len(driven) >= len(steps) - 1 and driven.sum() < LONG_S)
 
 
 def vehicles_of_files(

@@ -92,6 +92,17 @@ def test_names_of_files_tell_trips_from_vehicles(tmp_path, files, vehicles) -> N
     assert imported(tmp_path / "logs") == vehicles
 
 
+def test_a_drive_over_midnight_is_one_drive_by_times_of_day(tmp_path) -> None:
+    # At 23:53, 8:00 and 17:00 on the clock: the first drive ends after midnight.
+    for name, begin in (("van1_1", 85_980), ("van1_2", 28_800), ("van2_1", 61_200)):
+        rows = drive(begin=float(begin)).with_columns(pl.col("t") % 86_400)
+        time = pl.from_epoch(pl.col("t").cast(pl.Int64)).dt.strftime("%H:%M:%S")
+        rows.select(time=time, **CHANNELS).write_csv(tmp_path / f"{name}.csv")
+    assert understand(tmp_path).tables["trip"] == {"from": "file"}
+    # It is cut at midnight, where the clock was set back.
+    assert imported(tmp_path) == {"van1": 3, "van2": 1}
+
+
 def test_names_of_all_files_are_judged_whichever_are_looked_into(tmp_path) -> None:
     # 60 cars on two days each; of every third file, which is looked into, each has another name.
     write(tmp_path / "one.csv", drive(300))
