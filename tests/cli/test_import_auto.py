@@ -299,3 +299,18 @@ def test_a_vehicle_that_cannot_be_split_is_left_out(type_in, tmp_path) -> None:
     status, printed = type_in("data", "import", "auto", "log.csv", "--out", "own")
     assert status == 0, printed
     assert "1 vehicle kept; 1 dropped: 1 under 3 usable trips." in printed
+
+
+def test_a_mapping_is_proposed_with_the_order_of_dates_that_the_user_says(
+    type_in, tmp_path
+) -> None:
+    days = pl.Series(["03/04/2024", "05/02/2024", "02/03/2024"])
+    when = pl.from_epoch(pl.col("t").cast(pl.Int64)).dt.strftime(" %H:%M:%S")
+    drives(3).with_row_index().select(
+        time=pl.lit(days).gather(pl.col("index") // 900) + when,
+        speed_kmh=pl.col("speed") * 3.6, voltage="volt", current="amp",
+    ).write_csv(tmp_path / "log.csv")  # fmt: skip
+    status, printed = type_in("data", "map", "log.csv")
+    assert status == 2 and "--dates 'month first'" in printed
+    status, printed = type_in("data", "map", "log.csv", "--dates", "month first")
+    assert status == 0 and 'format = "%m/%d/%Y' in printed

@@ -67,7 +67,7 @@ VehicleColumn = Annotated[
 TripColumn = Annotated[
     str, typer.Option("--trip-column", help="Take trips from this column (auto).", metavar="COLUMN")
 ]
-Dates = Annotated[str, typer.Option(help="Read dates 'day first' or 'month first' (auto).")]
+Dates = Annotated[str, typer.Option(help="Read dates 'day first' or 'month first'.")]
 
 
 def import_(
@@ -161,11 +161,12 @@ def map_(
         list[Path], typer.Argument(help="Look at these files or folders.", metavar="PATH...")
     ],
     out: Annotated[Path | None, typer.Option(help=shared.OUT_HELP)] = None,
+    dates: Dates = "",
 ) -> None:
     """Propose a mapping from columns to channels, as TOML to check and edit."""
-    from fedwatt.telemetry.recognise.understand import mapping_text, understand
+    from fedwatt.telemetry.recognise.understand import ImportAnswers, mapping_text, understand
 
-    text = mapping_text(understand(paths))
+    text = mapping_text(understand(paths, ImportAnswers(dates=dates)))
     if out is None:
         console.print(text, soft_wrap=True)
     else:
