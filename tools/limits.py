@@ -68,7 +68,7 @@ class Limits:
     function: int = 60
     file: int = 500
     files: int = 286
-    tokens: int = 349_605
+    tokens: int = 350_000
     vague_names: int = 11
     openers: int = 0
     packed: int = 0

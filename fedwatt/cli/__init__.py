@@ -49,14 +49,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run", rich_help_panel=TRAIN)(run.run)
-app.command("tune", rich_help_panel=TRAIN)(tune.tune)
-app.command("export", rich_help_panel=PREDICT)(export.export)
-app.command("adapt", rich_help_panel=PREDICT)(export.adapt)
-app.command("predict", rich_help_panel=PREDICT)(predict.predict)
-app.command("route", rich_help_panel=PREDICT)(route.route)
-app.command("inspect", rich_help_panel=PREDICT)(inspect.inspect)
-app.command("serve", rich_help_panel=PREDICT)(serve.serve)
+COMMANDS: dict[str, dict[str, Any]] = {
+    TRAIN: {"run": run.run, "tune": tune.tune},
+    PREDICT: {
+        "export": export.export,
+        "adapt": export.adapt,
+        "predict": predict.predict,
+        "route": route.route,
+        "inspect": inspect.inspect,
+        "serve": serve.serve,
+    },
+    ANALYSE: {"report": results.report, "watch": results.watch, "list": listing.list_parts},
+}
+for panel, functions in COMMANDS.items():
+    for name, function in functions.items():
+        app.command(name, rich_help_panel=panel)(function)
 app.add_typer(
     data.app,
     name="data",
@@ -72,15 +79,12 @@ app.add_typer(
 app.add_typer(
     deploy.app, name="deploy", rich_help_panel=DEPLOY, help="Train on connected vehicles."
 )
-app.command("report", rich_help_panel=ANALYSE)(results.report)
 app.add_typer(
     results.runs_app,
     name="runs",
     rich_help_panel=ANALYSE,
     help="List runs, compare and delete them.",
 )
-app.command("watch", rich_help_panel=ANALYSE)(results.watch)
-app.command("list", rich_help_panel=ANALYSE)(listing.list_parts)
 
 
 def mount(command: str, package: str) -> None:

@@ -423,7 +423,7 @@ class Forecast:
         driven = card.about.get("trained_on", {}).get("coverage", {})
         low, high = driven.get("ambient_c", (-np.inf, np.inf))
         ambient_c = self.trip.channels.get("ambient_c", np.array(low)).mean()
-        if not low <= ambient_c <= high:
+        if ambient_c < low or ambient_c > high:
             made.append(
                 f"It is {ambient_c:.0f} °C, and the model has learned from {low} to {high} °C: it "
                 "extrapolates, and can be far off."

@@ -67,14 +67,6 @@ class MapRequest:
         """The grid of the nodes."""
         return self.settings.grid
 
-    @property
-    def described(self) -> str:
-        """Description of the request, for a log."""
-        if self.evaluated:
-            return f"validation errors with {len(self.evaluated)} maps"
-        what = "counts" if self.elevation_map is None else "sums"
-        return f"{what} over {len(self.nodes)} nodes"
-
     @cached_property
     def pairs(self) -> Pairs:
         """The agreed pairs of nodes."""

@@ -62,12 +62,6 @@ class DrivingRequest:
         return {"keys": self.keys}
 
     @property
-    def described(self) -> str:
-        """Description of the request, for a log."""
-        what = "how they drive" if self.kind == "sums" else "how many drive"
-        return f"{what} {len(self.keys)} {'places' if self.kind == 'places' else 'headings'}"
-
-    @property
     def fields(self) -> Fields:
         """Names and sizes of a contribution; the same for every vehicle."""
         counts = {"vehicles": (len(self.keys), 1.0)}

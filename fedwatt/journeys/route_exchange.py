@@ -49,12 +49,8 @@ from fedwatt.journeys.route_model import NAMES, TARGETS
 from fedwatt.metrics.sums import AddUp, Contribution, Fields, Total, floating_total, in_process
 from fedwatt.telemetry.trip import FloatArray
 
-ASKED = {
-    "units": "sizes of the features of their routes",
-    "effects": "sums for what routes take",
-    "errors": "counts of their errors on routes",
-}
-"""Kinds of requests, in the order in which they are sent, and what they ask for, for a log."""
+ROUTE_SUMS = ("units", "effects", "errors")
+"""Kinds of requests, in the order in which they are sent."""
 COLUMNS = len(NAMES)
 MOST_TRIPS = 2.0**24
 OF_A_TARGET: Final[dict[str, Fields]] = {
@@ -133,7 +129,7 @@ class RouteContributor:
 
 @dataclass(frozen=True, eq=False)
 class RouteRequest:
-    """A request for a sum, one of `ASKED`, given the fleet's effects by target.
+    """A request for a sum, one of `ROUTE_SUMS`, given the fleet's effects by target.
 
     effects     the coefficients so far; empty for "units"
     equations   the equations of the coefficients, for "errors": matrix [17, 17], right side [17]
@@ -154,11 +150,6 @@ class RouteRequest:
                 for target, target_fit in fitted.items()
             },
         )
-
-    @property
-    def described(self) -> str:
-        """The request in words, for a log."""
-        return ASKED[self.kind]
 
     @property
     def fields(self) -> Fields:
@@ -198,7 +189,7 @@ class RouteRequest:
     @classmethod
     def read(cls, kind: str, arrays: Arrays) -> "RouteRequest":
         """Return the request that a message holds; DataError if it holds none."""
-        if kind not in ASKED:
+        if kind not in ROUTE_SUMS:
             raise DataError("the request does not say what of routes it asks for")
         if kind == "units":
             return cls(kind)

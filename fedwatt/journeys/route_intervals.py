@@ -158,8 +158,7 @@ class Bars:
         )
         rho = self.resolved(x)[:, None]
         known = rho * vehicle + (1 - rho) * unseen
-        wider = np.where(LEVELS < 0.5, np.minimum(known, unknown), known)
-        wider = np.where(LEVELS > 0.5, np.maximum(known, unknown), wider)
+        wider = np.where(LEVELS < 0.5, np.minimum(known, unknown), np.maximum(known, unknown))
         unit = np.maximum(predicted, 0.0) + BASE_ERRORS * self.noise
         errors: FloatArray = ((1 - unknown_share) * known + unknown_share * wider) * unit[:, None]
         return errors

@@ -61,10 +61,6 @@ class SumRequest(Protocol):
     """A request for contributions to a sum."""
 
     @property
-    def described(self) -> str:
-        """Return what is asked for, for a log."""
-
-    @property
     def fields(self) -> Fields:
         """Return the fields of a contribution, the same for every vehicle."""
 

@@ -18,7 +18,6 @@ seeds = [1, 2, 3]
 """
 
 import json
-import re
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -374,9 +373,6 @@ def _refuse_absent_method(name: str, labels: Sequence[str]) -> None:
         recipe(name)
     except SettingError:
         return
-    for label in labels:
-        if name in re.split("[+@]", label):
-            raise SettingError(f"'{name}' is a part of '{label}': write {label}.SETTING=VALUE.")
     options = shlex.join(word for label in (*labels, name) for word in ("--method", label))
     raise SettingError(
         f"'{name}' is not among the methods of this run ({', '.join(labels)}), so it has nothing "

@@ -47,11 +47,6 @@ ONE_VEHICLE = (
     "or [vehicle] in the mapping); 'fedwatt data merge' adds other fleets."
 )
 
-NO_SECONDS = (
-    "Warning: most rows have the time of another row, and one of each is used. Spreadsheets drop "
-    "seconds: export the recording again."
-)
-
 
 def own_reader(kind: str) -> Callable[..., Iterable[Vehicle]]:
     """Return a reader that somebody else has written, by a reference or the name of an entry point.
@@ -122,7 +117,8 @@ def import_fleet(
     """
     vehicles = recorded_vehicles(kind, paths, cleaning, progress, **how)
     odd: list[str] = []
-    watched = _watched(vehicles, odd)
+    one_way: list[str] = []
+    watched = _watched(vehicles, odd, one_way)
     files = [*paths] if dem is None else [*paths, dem]
     source = f"{plugins.short(kind)}: {listed(path.name for path in files)}"
     sentences = []
@@ -138,13 +134,21 @@ def import_fleet(
             cleaned.append(ONE_VEHICLE)
         account = vehicles.account
         if account.count("dropped", "rows", SAME_TIME) > account.count("kept", "rows"):
-            cleaned.append(NO_SECONDS)
+            cleaned.append(
+                "Warning: most rows have the time of another row, and one of each is used. "
+                "Spreadsheets drop seconds: export the recording again."
+            )
         sentences = [*cleaned, *sentences]
     if odd:
         low, high = CAR_WH_PER_KM
         sentences.append(
             f"Warning: {listed(odd)}: a car takes {low} to {high} Wh/km. Is the unit of speed or "
             "power another, or is it a truck or bus (kind, in the mapping)?"
+        )
+    if one_way:
+        sentences.append(
+            f"Warning: {listed(one_way)}: no energy goes back into the pack. If braking charges "
+            "it, a sign is missing, and energies are too high."
         )
     return sentences
 
@@ -153,8 +157,11 @@ CAR_WH_PER_KM = (40, 400)
 LEAST_KM = 5.0
 
 
-def _watched(vehicles: Iterable[Vehicle], odd: list[str]) -> Iterator[Vehicle]:
-    """Yield the vehicles; add the names and consumption of cars beyond `CAR_WH_PER_KM` to `odd`."""
+def _watched(vehicles: Iterable[Vehicle], odd: list[str], one_way: list[str]) -> Iterator[Vehicle]:
+    """Yield the vehicles; add cars beyond `CAR_WH_PER_KM` to `odd`.
+
+    Vehicles whose energy is never below 0 are added to `one_way`.
+    """
     low, high = CAR_WH_PER_KM
     for vehicle in vehicles:
         measured = [trip for trip in vehicle.trips if "energy_wh" in trip.channels]
@@ -163,6 +170,8 @@ def _watched(vehicles: Iterable[Vehicle], odd: list[str]) -> Iterator[Vehicle]:
         electric = vehicle.facts.get("powertrain") != "phev" and vehicle.kind == "passenger"
         if electric and km >= LEAST_KM and not low <= wh / km <= high:
             odd.append(f"{vehicle.name} takes {wh / km:,.0f} Wh/km")
+        if km >= LEAST_KM and min(trip.channels["energy_wh"].min() for trip in measured) >= 0:
+            one_way.append(vehicle.name)
         yield vehicle
 
 

@@ -12,8 +12,8 @@ from fedwatt.journeys.fleet_routes import VehicleRoutes
 from fedwatt.journeys.mixed_effects import Fitted, FleetEffects
 from fedwatt.journeys.route import HEADINGS
 from fedwatt.journeys.route_exchange import (
-    ASKED,
     COLUMNS,
+    ROUTE_SUMS,
     RouteContributor,
     RouteRequest,
     SharedDriving,
@@ -55,7 +55,7 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("kind", ASKED)
+@pytest.mark.parametrize("kind", ROUTE_SUMS)
 def test_a_question_is_answered_alike_after_its_way(kind, contributor):
     requests = QUESTIONS[kind]()
     request = RouteRequest.read(kind, requests.arrays)

@@ -133,13 +133,6 @@ def test_bad_assignments_are_named(assignment: str, message: str) -> None:
         override({}, [assignment])
 
 
-def test_a_part_of_a_method_is_set_by_the_methods_label() -> None:
-    methods = {"method": [{"name": "fractional+scaffold"}]}
-    with pytest.raises(SettingError, match=r"write fractional\+scaffold.SETTING=VALUE"):
-        override(methods, ["fractional.alpha=0.5"])
-    assert override(methods, ["fractional+scaffold.alpha=0.5"])["method"][0]["alpha"] == 0.5
-
-
 def test_a_missing_or_unreadable_file_is_named(tmp_path) -> None:
     with pytest.raises(SettingError, match=r"no configuration file .*nowhere.toml"):
         read_config(tmp_path / "nowhere.toml")

@@ -67,7 +67,7 @@ VehicleColumn = Annotated[
 TripColumn = Annotated[
     str, typer.Option("--trip-column", help="Take trips from this column (auto).", metavar="COLUMN")
 ]
-Dates = Annotated[str, typer.Option(help="Read dates 'day first' or 'month first'.")]
+Dates = Annotated[str, typer.Option(help="Read dates 'day first' or 'month first' (auto).")]
 
 
 def import_(

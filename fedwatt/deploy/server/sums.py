@@ -217,7 +217,7 @@ class PlaceSums:
 
     def __call__(self, request: SumRequest, present: frozenset[str]) -> Total:
         """Return the totals of a request and who is in them; RunError if all attempts fail."""
-        log.info("%s: asking %d vehicles for %s", self.kind, len(present), request.described)
+        log.info("%s: asking %d vehicles for a sum", self.kind, len(present))
         lost: frozenset[str] = frozenset()
         rejected: frozenset[str] = frozenset()
         reason = ""

@@ -24,7 +24,12 @@ from fedwatt.errors import DataError
 from fedwatt.files import flush, write_atomically, write_bytes, write_text
 from fedwatt.journeys.driving_exchange import DRIVING, DrivingRequest
 from fedwatt.journeys.fleet_routes import VehicleRoutes
-from fedwatt.journeys.route_exchange import ASKED, RouteContributor, RouteRequest, SharedDriving
+from fedwatt.journeys.route_exchange import (
+    ROUTE_SUMS,
+    RouteContributor,
+    RouteRequest,
+    SharedDriving,
+)
 from fedwatt.journeys.route_files import Arrays, from_bytes, to_bytes
 from fedwatt.metrics.sums import Contribution, Fields
 from fedwatt.runs.config import RunConfig
@@ -86,7 +91,7 @@ class Places:
         driving = self._driving_file(job.plan)
         contributor = self._contributor(job.plan, digest, driving.stat().st_mtime_ns)
         answer = routes.answer(contributor)
-        if asks == [*ASKED][-1]:  # trips need memory, which training wants back
+        if asks == ROUTE_SUMS[-1]:  # trips need memory, which training wants back
             self._vehicle_routes.cache_clear()
             self._contributor.cache_clear()
         return routes.fields, answer

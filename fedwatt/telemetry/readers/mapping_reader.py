@@ -275,7 +275,9 @@ def _name(origin: NameOrigin, path: Path) -> pl.Expr:
 
 
 def numbered(numbers: Numbers, unit: str) -> Numbers:
-    """Return the seconds of times as numbers; a spreadsheet counts days from 30 December 1899.
+    """Return the seconds of times as numbers, a polars series or expression.
+
+    A spreadsheet counts days from 30 December 1899.
 
     >>> numbered(pl.Series([1.5, 45_360.5]), "d").to_list()
     [129600.0, 1709985600.0]

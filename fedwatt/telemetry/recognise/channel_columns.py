@@ -35,7 +35,6 @@ MOVING = 1.0
 LEAST_ROWS = 20
 CLEAR = 0.2
 """Difference between speeding up and slowing down, in standard deviations, that tells."""
-ONE_WAY = "; it never shows what braking gives back"
 
 
 @dataclass(frozen=True)
@@ -160,17 +159,12 @@ def _counter_or_step(sample: TableSample, column: str, channel: str) -> str:
     """
     if channel != "energy_step_wh" or not fit(column, channel):
         return channel
-    rise, fall = _rise_and_fall(sample, column)
-    return "energy_total_wh" if rise > COUNTER_RISE * fall else channel
-
-
-def _rise_and_fall(sample: TableSample, column: str) -> tuple[float, float]:
-    """Return what a counter rises and falls by, resets left out; (0, 0) of few readings."""
     steps = np.diff(sample.numbers(column).drop_nulls().to_numpy())
     if len(steps) <= COUNTER_ROWS:
-        return 0.0, 0.0
-    falls = steps[(steps < 0) & (steps >= -RESET_RISES * steps.max())]
-    return float(steps[steps > 0].sum()), -float(falls.sum())
+        return channel
+    rise = float(steps[steps > 0].sum())
+    fall = -float(steps[(steps < 0) & (steps >= -RESET_RISES * steps.max())].sum())
+    return "energy_total_wh" if rise > COUNTER_RISE * fall else channel
 
 
 def speed_by_positions(
@@ -217,19 +211,15 @@ def discharge_sign(
 
     `order` sorts the rows by vehicle, trip and time.
     """
-    column = channels[name].column
     if name == "energy_total_wh":
-        one_way = "" if _rise_and_fall(sample, column)[1] else ONE_WAY
-        return "positive", f"a counter of what was used{one_way}"
+        return "positive", "a counter of what was used"
     # Loggers of events write a row for each signal: the others hold.
-    values = sample.numbers(column).gather(order).forward_fill().to_numpy()
+    values = sample.numbers(channels[name].column).gather(order).forward_fill().to_numpy()
     speed = np.zeros(len(values))
     if moved := channels.get("speed_mps"):
         readings = _readings(sample, moved.column, "speed_mps", moved.unit)
         speed = readings.gather(order).forward_fill().to_numpy()
-    sign, why = _sign_by_motion(values, speed)
-    one_way = ONE_WAY if np.nanmin(values) >= 0 or np.nanmax(values) <= 0 else ""
-    return sign, why + one_way
+    return _sign_by_motion(values, speed)
 
 
 def _sign_by_motion(values: FloatArray, speed_mps: FloatArray) -> tuple[str, str]:

@@ -14,7 +14,6 @@ BRACKETS = re.compile(r"[\[(\uff08]\s*([^\])\uff09]*?)\s*[\])\uff09]")
 FIRST_IDEOGRAPH = 0x2E80
 COMPOUND = 8
 """Names of one word and this length are found inside longer words: compounds are one word."""
-BARE = (" v", " a")
 GPS_FACTOR = 0.8
 """A receiver's speed or height counts less than the vehicle's own."""
 
@@ -136,7 +135,7 @@ def fit(header: str, quantity: str) -> float:
     for language in shipped("header_names").get(quantity, {}).values():
         for name in language:
             # "=battery v" is a whole header whose unit says what it is.
-            match = _pattern(name).search(plain(header) if name[-2:] in BARE else text)
+            match = _pattern(name).search(plain(header) if name[-2:] in (" v", " a") else text)
             if not match or not letters:
                 continue
             remainder = text[: match.start()] + " " + text[match.end() :]

@@ -21,7 +21,6 @@ from fedwatt.telemetry.readers.files import as_paths, find_tables
 from fedwatt.telemetry.readers.mapping import named_columns, shipped_mappings, shipped_tables
 from fedwatt.telemetry.readers.tables import COMMAS, left_out, tidy
 from fedwatt.telemetry.recognise.channel_columns import (
-    ONE_WAY,
     Guess,
     discharge_sign,
     find_channels,
@@ -409,13 +408,6 @@ def sentences(understanding: Understanding) -> list[str]:
             "that misses what happens in between. Expect large errors on short trips; a logger "
             "that counts energy itself would not have them."
         )
-    channels = understanding.tables["channels"]
-    for name in next((names for names in ENERGY_SOURCES if channels.keys() >= {*names}), ()):
-        if understanding.reasons.get(f"{name}.discharge", "").endswith(ONE_WAY):
-            lines.append(
-                f"Warning: '{channels[name]['column']}' never shows what braking gives back. If "
-                "the vehicle has such brakes, energies are too high."
-            )
     return [*lines, *understanding.remarks, *understanding.questions]
 
 

@@ -165,7 +165,7 @@ BREAKS: list[tuple[str, Spoil, bool, tuple[str, ...]]] = [
         "current without its sign",
         rows(lambda f: f.with_columns(pl.col("current_a").abs())),
         True,
-        ("Warning: 'current_a' never shows what braking gives back", "energies are too high"),
+        ("no energy goes back into the pack", "energies are too high"),
     ),
     (
         "a counter without what braking gives back",
@@ -173,7 +173,7 @@ BREAKS: list[tuple[str, Spoil, bool, tuple[str, ...]]] = [
             pl.exclude("voltage_v", "current_a"), Energy_Wh=pl.col("current_a").clip(0).cum_sum(),
         )),
         True,
-        ("Warning: 'Energy_Wh' never shows what braking gives back",),
+        ("no energy goes back into the pack",),
     ),
     (
         "times without seconds",
