@@ -266,12 +266,10 @@ def calibrate(
     if math.isinf(window_factor) or math.isinf(trip_factor):
         seen = scores(training)
         if math.isinf(window_factor):
-            window_factor = clustered_quantile(
-                rescaled_scores(validation_scores[0], seen[0]), level
-            )
+            window_factor = clustered_quantile(rescaled(validation_scores[0], seen[0]), level)
         if math.isinf(trip_factor):
             trip_factor = conformal_quantile(
-                np.concatenate(rescaled_scores(validation_scores[1], seen[1])), level
+                np.concatenate(rescaled(validation_scores[1], seen[1])), level
             )
         source = "validation and training trips"
     if math.isinf(window_factor) or math.isinf(trip_factor):
@@ -293,16 +291,14 @@ def calibrate(
     )
 
 
-def rescaled_scores(
-    validation: Sequence[FloatArray], training: Sequence[FloatArray]
-) -> list[FloatArray]:
+def rescaled(validation: Sequence[FloatArray], training: Sequence[FloatArray]) -> list[FloatArray]:
     """Return the scores of all trips, [windows] each; training scores are rescaled to validation's.
 
     Few validation trips tell little about how much larger their scores are: n of them count as
     n / (n + `CAUTION`) of what they say.
 
     >>> training = [np.array([1.0]), np.array([0.0, 2.0])]
-    >>> [scores.tolist() for scores in rescaled_scores([np.array([7.0])], training)]
+    >>> [scores.tolist() for scores in rescaled([np.array([7.0])], training)]
     [[7.0], [2.0], [0.0, 4.0]]
     """
     new, seen = (

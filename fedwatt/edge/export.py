@@ -20,7 +20,7 @@ from fedwatt.edge.calibration import (
     clustered_quantile,
     fewest_trips,
     level_for,
-    rescaled_scores,
+    rescaled,
 )
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
@@ -275,7 +275,7 @@ class _Draft:
             [outcome.in_trip_scores(prior, card.window) for outcome in self.outcomes(card, split)]
             for split in ("validation", "train")
         )
-        factor = clustered_quantile(rescaled_scores(*scores), LEVEL)
+        factor = clustered_quantile(rescaled(*scores), LEVEL)
         return replace(prior, factor=factor) if math.isfinite(factor) and factor > 0 else prior
 
 
