@@ -49,7 +49,7 @@ $(READY_RELEASE): Makefile
 	build/release/bin/pip install --disable-pip-version-check -q build==1.6.1 twine==7.0.0
 	touch $@
 
-.PHONY: help setup run test flower lint types reproduce bench docs dist wheel clean
+.PHONY: help setup run test pytest flower lint types reproduce bench docs dist wheel clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -60,9 +60,12 @@ run: $(READY_RUN) ## Train FedAvg and FO-RI-FedAvg on the built-in fleet and wri
 	$(BIN)/fedwatt run $(if $(wildcard $(RUN)/config.toml),--resume) --out $(RUN)
 	@echo "The report is $(RUN)/report.html"
 
-# Whole files, so that what a file's tests share is made once; tests/conftest.py has their order.
+# Side by side: style and types are checked while tests wait for processes.
 test: $(READY) ## Lint, types, import contracts and every test.
-	$(MAKE) -j2 lint types
+	$(MAKE) -j3 lint types pytest
+
+# Whole files, so that what a file's tests share is made once; tests/conftest.py has their order.
+pytest: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 flower: $(READY) ## Tests of the deployment with Flower 1.41 and 1.42, fast path on and off.
