@@ -210,7 +210,7 @@ def table(keys: Mapping[str, Any]) -> str:
         splits = ",".join(map(str, new["seeds"]))
         lines += [
             "",
-            f"| unseen vehicles, splits {splits}: % | trips | median error | covered | least |",
+            f"| unseen vehicles, splits {splits}: % | trips | median error | covered | least vehicle |",
             "|---|---|---|---|---|",
         ]
         for stage in STAGES:
