@@ -210,7 +210,8 @@ def table(keys: Mapping[str, Any]) -> str:
         splits = ",".join(map(str, new["seeds"]))
         lines += [
             "",
-            f"| unseen vehicles, splits {splits}: % | trips | median error | covered | least vehicle |",
+            f"| unseen vehicles, splits {splits}: % | trips | median error | covered "
+            "| least vehicle |",
             "|---|---|---|---|---|",
         ]
         for stage in STAGES:
