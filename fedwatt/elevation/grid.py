@@ -160,7 +160,7 @@ def scattered(values: NDArray[Any], at: IntArray, places: int) -> NDArray[Any]:
 
 
 def marked(keys: IntArray, among: IntArray) -> FloatArray:
-    """Return 1 for each value of `among`, which ascend, that is in `keys`, else 0.
+    """Return 1 where a value of `among`, ascending, is in `keys`, and 0 elsewhere.
 
     >>> marked(np.array([5, 4]), np.array([3, 5]))
     array([0., 1.])

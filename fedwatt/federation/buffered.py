@@ -52,7 +52,7 @@ from fedwatt.randomness import generator
 
 @dataclass(frozen=True, order=True)
 class Flight:
-    """A vehicle at work; sorts by the time at which it finishes, then by vehicle."""
+    """A vehicle that is training; sorts by the time at which it finishes, then by vehicle."""
 
     due: float
     vehicle: int

@@ -152,7 +152,10 @@ def carried(state: State, seconds: float, drift: float, drift_s: float) -> State
 
 
 def expected(state: State, share: float, predicted: Any) -> tuple[Any, Any]:
-    """Return mean and variance of a residual without noise; `share` of a window is in the trip."""
+    """Return mean and variance of a window's residual, `share` of which lies in the trip.
+
+    Noise is left out.
+    """
     c, d, x, cc, cd, cx, dd, dx, xx = state
     p = predicted
     variance = share * share * (cc + 2 * cd + dd) + 2 * share * p * (cx + dx) + p * p * xx

@@ -94,7 +94,7 @@ class PrivateAverage(ServerRule):
 
     @property
     def mechanism(self) -> GaussianMechanism:
-        """A Poisson-sampled Gaussian mechanism per round, also where z = 0 and ε is infinite."""
+        """The mechanism of a round: Poisson sampling and Gaussian noise; z = 0 has infinite ε."""
         return GaussianMechanism(self.noise_multiplier, self.amplified, self.privacy_delta)
 
     @property

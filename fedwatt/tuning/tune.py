@@ -244,7 +244,7 @@ def _with_values(choice: MethodChoice, values: Mapping[str, float]) -> MethodCho
 
 
 def _configured_values(choice: MethodChoice, config: RunConfig) -> dict[str, float]:
-    """Return the first trial's values; refuse a configured value outside its range."""
+    """Return the configured values, those of the first trial; refuse any outside its range."""
     learning_rate = choice.training(config.training).learning_rate
     settings: dict[str, Any] = choice.method.settings | {"learning_rate": learning_rate}
     ranges = ranges_of(choice.method)

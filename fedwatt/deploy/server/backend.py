@@ -76,7 +76,7 @@ class Unanswered:
 
 @dataclass
 class Quorum:
-    """Keeps a run waiting while too few vehicles are there."""
+    """Makes a run wait while too few vehicles are connected."""
 
     run: RunState
     needed: int

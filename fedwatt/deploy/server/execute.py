@@ -88,7 +88,7 @@ def _refuse_elevation(config: RunConfig) -> None:
 
 
 def _refuse_method(deploy: Deployment, choice: MethodChoice) -> None:
-    """Raise if a private method calls more vehicles than it needs: one could decide who counts."""
+    """Raise if a private method calls spare vehicles: one could decide whose updates count."""
     if choice.method.server.private and deploy.over_selection:
         raise SettingError(
             f"Method '{choice.label}': deploy.over_selection lets one vehicle decide whether the "

@@ -48,7 +48,7 @@ class SumTotal:
 
 @dataclass
 class RunState:
-    """The plan, counts and status in RUN/deployment.json."""
+    """State of a deployed run in RUN/deployment.json: plan, counts and status."""
 
     path: Path
     plan: str
