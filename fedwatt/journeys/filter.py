@@ -152,9 +152,9 @@ def carried(state: State, seconds: float, drift: float, drift_s: float) -> State
 
 
 def expected(state: State, share: float, predicted: Any) -> tuple[Any, Any]:
-    """Return mean and variance of a window's residual, `share` of which lies in the trip.
+    """Return mean and variance of a window's residual, measured less predicted, by `state`.
 
-    Noise is left out.
+    `share` of the window lies in the trip, and `predicted` is its energy. Its noise is left out.
     """
     c, d, x, cc, cd, cx, dd, dx, xx = state
     p = predicted

@@ -102,7 +102,7 @@ def choose_recipe(tables: Mapping[str, Any]) -> RunRecipe:
 
 
 def stored_recipe(fleet: Path) -> RunRecipe:
-    """Return the recipe that the channels of a stored fleet allow."""
+    """Return default settings of a run for a stored fleet, by the channels that it has."""
     channels = stored_channels(fleet)
     sections: dict[str, dict[str, Any]] = {"personalisation": {"enabled": True}}
     if "energy_wh" not in channels:
