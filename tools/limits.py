@@ -67,7 +67,7 @@ class Limits:
 
     function: int = 60
     file: int = 500
-    files: int = 286
+    files: int = 300
     tokens: int = 350_000
     vague_names: int = 11
     openers: int = 0

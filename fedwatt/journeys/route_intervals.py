@@ -142,7 +142,8 @@ class Bars:
     def resolved(self, x: FloatArray) -> FloatArray:
         """Return ρ [n] of routes with features x [n, p]."""
         left = ((x @ self.covariance) * x).sum(axis=1)
-        rho: FloatArray = 1 - left / np.maximum(x**2 @ self.prior, 1e-300)
+        total = x**2 @ self.prior
+        rho: FloatArray = (total - left) / np.maximum(total, 1e-300)
         return rho.clip(0.0, 1.0)
 
     def errors(

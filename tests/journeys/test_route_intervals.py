@@ -13,14 +13,14 @@ from fedwatt.journeys.route_intervals import (
     vehicle_size,
 )
 
-NO_FEATURES = np.zeros((1, 1))
-UNRESOLVED = (np.eye(1), np.ones(1))
-"""Covariance and prior of a vehicle whose trips have told nothing."""
+A_ROUTE = np.ones((1, 1))
+UNSEEN = (np.eye(1), np.ones(1))
+"""Covariance and prior of a vehicle without trips: no variance is removed."""
 
 
 def alike(table, noise=10.0):
     """Return bars with the same table on any ground and for any vehicle."""
-    return Bars(table, table, table, np.array(noise), *UNRESOLVED)
+    return Bars(table, table, table, np.array(noise), *UNSEEN)
 
 
 def test_counts_fall_into_their_class_of_length_and_add_up():
@@ -66,7 +66,7 @@ def test_bars_cover_new_errors_as_often_as_they_say():
     predicted = np.full(3000, 1850.0)
     counts = error_counts(relative_errors(true, predicted, 10.0), np.full(3000, 10.0))
     table = quantiles(counts)
-    errors_wh = alike(table).errors(np.array([20_000.0]), np.array([3850.0]), NO_FEATURES, 0.0)
+    errors_wh = alike(table).errors(np.array([20_000.0]), np.array([3850.0]), A_ROUTE, 0.0)
     low, high = interval(errors_wh[0], 0.9)
     errors = 4000 * rng.laplace(scale=0.1, size=5000)
     assert np.mean((low <= errors) & (errors <= high)) == pytest.approx(0.9, abs=0.015)
@@ -84,12 +84,12 @@ def test_unknown_ground_never_narrows_the_bars():
     b = np.array(10.0)
     way = np.array([3000.0])
     energy = np.array([500.0])
-    bars = Bars(narrow, narrow, wide, b, *UNRESOLVED)
-    half, none = (bars.errors(way, energy, NO_FEATURES, share)[0] for share in (0.5, 0.0))
+    bars = Bars(narrow, narrow, wide, b, *UNSEEN)
+    half, none = (bars.errors(way, energy, A_ROUTE, share)[0] for share in (0.5, 0.0))
     assert half[-1] - half[0] == pytest.approx(2.5 * (none[-1] - none[0]))
-    other = Bars(narrow, wide, narrow, b, *UNRESOLVED)
+    other = Bars(narrow, wide, narrow, b, *UNSEEN)
     np.testing.assert_allclose(
-        other.errors(way, energy, NO_FEATURES, 1.0), other.errors(way, energy, NO_FEATURES, 0.0)
+        other.errors(way, energy, A_ROUTE, 1.0), other.errors(way, energy, A_ROUTE, 0.0)
     )
     assert other.wider == pytest.approx(4)
 
@@ -99,11 +99,11 @@ def test_intervals_pass_from_an_unseen_vehicles_to_the_vehicles_own_as_its_trips
     # Trips in the cold removed 0.96 of the first coefficient's variance and half of the second's.
     bars = Bars(narrow, wide, narrow, np.array(10.0), np.diag([0.04, 2.0]), np.array([1.0, 4.0]))
     x = np.array([[3.0, 0.0], [0.0, 3.0], [2.0, 1.0], [0.0, 0.0]])
-    # The third route: 1 - (4 · 0.04 + 2) / (4 · 1 + 4). A route of no length tells nothing.
-    np.testing.assert_allclose(bars.resolved(x), [0.96, 0.5, 0.73, 1.0])
+    # The third route: 1 - (4 · 0.04 + 2) / (4 · 1 + 4). Of a route of no length nothing is known.
+    np.testing.assert_allclose(bars.resolved(x), [0.96, 0.5, 0.73, 0.0])
     errors = bars.errors(np.full(4, 5000.0), np.full(4, 850.0), x, 0.0)
     widths = np.ptp(errors, axis=1) / (1000 * 0.98)
-    np.testing.assert_allclose(widths[:3], [0.96 + 0.04 * 4, 2.5, 0.73 + 0.27 * 4])
+    np.testing.assert_allclose(widths, [0.96 + 0.04 * 4, 2.5, 0.73 + 0.27 * 4, 4.0])
 
 
 def test_a_vehicles_size_widens_its_intervals():
